@@ -344,11 +344,13 @@ def _of_clusters(folder: Path) -> Iterator[Reader]:
     profile = _written(folder / "site.yaml", "partition: gpu\naccount: a\ntime: '24:00:00'\noptions: [--exclusive]\n")
     needed = ["run.dir=x", "data.train=x", "train.steps=3"]
     yield Reader("cluster profile", profile, lambda: load_config(None, needed, profile), "words", Config)
-    arms = [{"name": name, "masking": {}} for name in ("a", "b")]
-    values = {"version": 1, "arms": arms, "baseline": "a", "seeds": 2, "processes": 1}
-    values |= {"primary": "held_out", "data": "x", "pairs": None, "pairs_limit": None, "finetune": []}
+    trained = {"train": {"steps": 5}}
+    arms = [{"name": f"lr={rate}", "overrides": {"optim.lr": rate}, "config": trained} for rate in (1, 2)]
+    values = {"version": 2, "arms": arms, "baseline": "lr=1", "about": "", "seeds": 2, "stop_early": False}
+    values |= {"processes": 1, "primary": "held_out", "losses": True, "data": "x", "seq_len": None}
+    values |= {"pairs": None, "pairs_limit": None, "finetune": [], "contents": {"data": "0"}}
     study = folder / "study" / "study.json"
-    _written(study, json.dumps(values | {"contents": {"data": "0"}, "config": {"train": {"steps": 5}}}))
+    _written(study, json.dumps(values))
     yield Reader("study.json", study, lambda: Study.open(study.parent))
 
 

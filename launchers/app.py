@@ -25,7 +25,7 @@ COMMANDS = (
     "config show",
     *("export", "merge", "publish", "evaluate", "finetune", "fill", "generate", "tokenizer train"),
     *("prep run", "prep task", "prep merge", "prep info", "prep show", "prep verify", "prep weights"),
-    *("mask show", "study masking", "study run"),
+    *("mask show", "study sweep", "study run"),
     *("track sync", "track models", "track export"),
     *("launch slurm", "launch prep"),
 )
@@ -59,8 +59,8 @@ _GROUPS = {  # what the commands of a group do, and an example
         'show "The old ship left the harbour." --tokenizer data/demo-tokenizer',
     ),
     "study": (
-        "Compare masking strategies on your own data, with several seeds.",
-        "masking configs/demo.yaml run.dir=runs/study --dry-run",
+        "Compare values of any keys of the config, with several seeds.",
+        "sweep configs/demo.yaml run.dir=runs/study --over optim.lr=1e-3,4e-3 --dry-run",
     ),
     "track": ("Send metrics and models of a run to MLflow.", "sync runs/demo"),
     "launch": (

@@ -15,7 +15,7 @@ from scipy.special import stdtr, stdtrit
 ALPHA = 0.05
 MIN_PAIRS = 3
 """With fewer seeds, no difference is called significant, as their deviation says too little about other seeds."""
-_ROUNDING = 1e-9  # relative to the values: a smaller deviation is rounding error
+ROUNDING = 1e-9  # relative to the values: a smaller deviation is rounding error
 
 BySeed = Mapping[int, float]
 """A value for each seed."""
@@ -135,7 +135,7 @@ def _moments(values: Sequence[float], scale: float) -> tuple[int, float, float |
     if n == 1:
         return n, mean, None
     sd = float(np.std(values, ddof=1))
-    return n, mean, sd if sd > _ROUNDING * scale else 0.0
+    return n, mean, sd if sd > ROUNDING * scale else 0.0
 
 
 def _p_value(mean: float, sd: float | None, n: int) -> float:

@@ -9,13 +9,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from data_prep.common.errors import MissingFile, UserError
-from data_prep.common.files import write_json
+from data_prep.common.files import write_file, write_json
 from data_prep.common.reading import json_or_none, parse_json, read_bytes
 from data_prep.common.urls import redact
 from data_prep.storage import not_a
+from evaluation.study.study_arms import Sweep
 from pretrain.checkpoint import changed_settings
 from pretrain.config import Config
-from pretrain.config_files import flat, save_config
+from pretrain.config_files import as_yaml_text, flat, merged
 from pretrain.run import RunFolder
 
 EVALUATION, FINETUNING, RECORD = "evaluate.json", "finetune.json", "study.json"
@@ -25,10 +26,20 @@ _WithoutNul = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 
 @dataclass(frozen=True)
 class Arm:
-    """A masking method. name: also used in folder names. masking: the config section as JSON values."""
+    """Settings that are compared with others.
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-zA-Z0-9_.+-]{0,199}$")]
-    masking: dict[str, Any]
+    name: also used in folder names. overrides: what it changes in the study's config, by key. config: the keys of its
+    config that decide results, and digests of its data, as JSON values.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.+=,-]{0,199}$")]
+    overrides: dict[str, Any]
+    config: dict[str, Any]
+
+    @property
+    def steps(self) -> int:
+        """Steps of each run."""
+        return int(self.config["train"]["steps"])
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -47,7 +58,6 @@ class StudyRun:
     arm: Arm
     seed: int
     folder: Path
-    steps: int
     settings: str
     results: tuple[str, ...]
 
@@ -72,44 +82,48 @@ class Study(BaseModel):
 
     folder: of the study; not stored.
     baseline: the arm to compare with.
+    about: what all arms have in common, in words.
     seeds: number of seeds; run.seed is 1, 2, ... processes: per training.
+    stop_early: whether an arm that is worse than the best gets no more seeds.
     primary: the measure that decides the recommendation.
+    losses: whether held-out losses are compared, as all models predict a token from the same side.
     data, pairs: the held-out data set and minimal pairs of the evaluation. pairs_limit: maximum pairs per UID.
+    seq_len: tokens per row of the evaluation; None: its default.
     finetune: options of `maskwright finetune`; empty: no fine-tuning.
-    contents: digests of data, pairs, fine-tuning files and data.train, by name.
-    config: the run config without keys that do not affect results.
+    contents: digests of data.valid, pairs and fine-tuning files, by name.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     folder: Path = Field(exclude=True)
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     arms: tuple[Arm, ...]
     baseline: str
+    about: str
     seeds: int = Field(ge=1, le=1000)
+    stop_early: bool
     processes: int = Field(ge=1, le=1 << 20)
     primary: Literal["held_out", "pairs", "downstream"]
+    losses: bool
     data: _WithoutNul
+    seq_len: int | None
     pairs: _WithoutNul | None
     pairs_limit: int | None = Field(ge=1)
     finetune: tuple[_WithoutNul, ...]
     contents: dict[str, str]
-    config: dict[str, Any]
 
     @model_validator(mode="after")
     def _agrees(self) -> "Study":
         names = [arm.name for arm in self.arms]
         if len(set(names)) != len(names) or self.baseline not in names:
             raise ValueError("the arms have one name each, and the baseline is one of them")
-        train = self.config.get("train")
-        if not isinstance(train, dict) or type(train.get("steps")) is not int or train["steps"] < 1:
-            raise ValueError("config.train.steps is a whole number from 1")
+        for arm in self.arms:
+            train = arm.config.get("train")
+            if not isinstance(train, dict) or type(train.get("steps")) is not int or train["steps"] < 1:
+                raise ValueError("config.train.steps of an arm is a whole number from 1")
+            if not arm.overrides or arm.overrides.keys() != self.arms[0].overrides.keys():
+                raise ValueError("all arms override the same keys")
         return self
-
-    @property
-    def steps(self) -> int:
-        """Steps of each run."""
-        return int(self.config["train"]["steps"])
 
     @property
     def digest(self) -> str:
@@ -124,7 +138,7 @@ class Study(BaseModel):
         try:
             data = read_bytes(path)
         except MissingFile:
-            raise not_a(folder, "a study folder", "Make a study with `maskwright study masking`.") from None
+            raise not_a(folder, "a study folder", "Make a study with `maskwright study sweep`.") from None
         try:
             values = parse_json(data, dict[str, Any]) | {"folder": str(folder)}
             return cls.model_validate_json(json.dumps(values), strict=True)
@@ -133,11 +147,11 @@ class Study(BaseModel):
                 f"{path} is damaged or of another version of Maskwright. Restore it, or begin again."
             ) from None
 
-    def save(self, config: Config) -> None:
+    def save(self, sweep: Sweep) -> None:
         """Write study.json and config.yaml. Raise UserError if that fails."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            save_config(config, self.folder / "config.yaml")
+            write_file(self.folder / "config.yaml", as_yaml_text(sweep.values, sort_keys=False).encode())
             write_json(self.folder / "study.json", self.model_dump(mode="json"))
         except OSError as error:
             raise UserError(f"{self.folder}: the study cannot be written ({error.strerror})") from None
@@ -150,9 +164,9 @@ class Study(BaseModel):
         for seed in range(1, self.seeds + 1):
             for arm in self.arms:
                 path = self.folder / "runs" / arm.name / f"seed-{seed}"
-                decides = json.dumps([digest, arm.name, seed, self.steps])
+                decides = json.dumps([digest, arm.name, seed])
                 settings = hashlib.sha256(decides.encode()).hexdigest()
-                runs.append(StudyRun(arm, seed, path, self.steps, settings, results))
+                runs.append(StudyRun(arm, seed, path, settings, results))
         return runs
 
     @property
@@ -164,15 +178,15 @@ class Study(BaseModel):
         """Lines of a preview: the arms with their steps, and the number of runs. The folder need not exist yet."""
         lines = [f"{self.folder}: {len(self.arms)} arms, {self.seeds} seeds each, baseline {self.baseline}"]
         width = max(len(arm.name) for arm in self.arms)
-        lines += [f"  {arm.name:<{width}}  {self.steps:,} steps" for arm in self.arms]
+        lines += [f"  {arm.name:<{width}}  {arm.steps:,} steps" for arm in self.arms]
         total, left = len(self.runs), len(self.unfinished)
         return [*lines, f"{total} runs" + (f", {total - left} of them done" if left < total else "")]
 
 
 def deciding(config: Config) -> dict[str, Any]:
-    """Config entries that affect the results of all runs, without `masking`, which differs by arm."""
+    """Config entries that affect results, as JSON values."""
     values = config.model_dump(mode="json")
-    return {name: value for name, value in values.items() if name not in ("masking", "track", "cluster", "run")}
+    return {name: value for name, value in values.items() if name not in ("track", "cluster", "run")}
 
 
 def continued(study: Study) -> Study:
@@ -205,7 +219,8 @@ def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
 
 
 def _settings(study: Study) -> dict[str, Any]:
-    """All settings except the seeds, by name."""
-    masking = {arm.name: arm.masking for arm in study.arms}
-    values = study.model_dump(mode="json", exclude={"seeds", "arms", "config"})
-    return flat(values | {"arms": [*masking]} | study.config | masking)
+    """All settings except the seeds, by name. Keys without the name of an arm are of the first one."""
+    first, *rest = study.arms
+    values = study.model_dump(mode="json", exclude={"seeds", "about", "arms"})
+    names = {"arms": [arm.name for arm in study.arms]}
+    return flat(names | merged(values, first.config) | {arm.name: arm.config for arm in rest})

@@ -1,18 +1,15 @@
 """Read the results of a study's runs, and compare the arms."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from data_prep.common.reading import MAX_FLOAT
+from evaluation.study.early_stopping import stopped_arms
 from evaluation.study.paired_statistics import BySeed, Difference, Mean, Verdict, mean_of, verdict_of
 from evaluation.study.study_file import EVALUATION, FINETUNING, Study, read_result
-from pretrain.reporting import line_of
 from pretrain.run import JournalTable, RunFolder
 
 Unit = Literal["nats", "share", "number", "seconds", "count"]
@@ -54,31 +51,43 @@ class Comparisons:
 class StudyResults:
     """Results of the finished runs.
 
-    values: by metric, arm and seed. missing: names of unfinished runs. comparisons: by each measured metric.
-    lines: the held-out loss of each arm over training, as JSON values of the page's chart.
+    values: see `values_of`. missing: names of unfinished runs of arms that were not stopped. stopped: see `stopped_of`.
+    comparisons: by each measured metric, the primary one first.
     """
 
     values: dict[str, dict[str, dict[int, float]]]
     missing: list[str]
+    stopped: dict[str, int]
     comparisons: list[Comparisons]
-    lines: list[dict[str, Any]]
 
 
 def read_results(study: Study) -> StudyResults:
-    """Read the results of all finished runs, and the curves of all begun ones."""
+    """Read the results of all finished runs."""
+    values = values_of(study)
+    stopped = stopped_of(study, values, study.seeds) if study.stop_early else {}
+    missing = [run.name for run in study.runs if not (run.is_done or run.seed > stopped.get(run.arm.name, run.seed))]
+    metrics = sorted(METRICS, key=lambda metric: metric.key != study.primary)
+    compared = [
+        compare_arms(metric, values[metric.key], study.baseline, stopped) for metric in metrics if metric.key in values
+    ]
+    return StudyResults(values, missing, stopped, compared)
+
+
+def values_of(study: Study) -> dict[str, dict[str, dict[int, float]]]:
+    """The figures of all finished runs by metric, arm and seed; without losses if they cannot be compared."""
     values: dict[str, dict[str, dict[int, float]]] = {}
-    missing, journals = [], dict[str, list[JournalTable]]()
     for run in study.runs:
-        if run.is_done:
-            for key, value in figures(run.folder).items():
+        for key, value in figures(run.folder).items() if run.is_done else ():
+            if study.losses or key not in ("held_out", "masked_accuracy"):
                 values.setdefault(key, {}).setdefault(run.arm.name, {})[run.seed] = value
-        else:
-            missing.append(run.name)
-        if (journal := RunFolder(run.folder).journal).exists():
-            journals.setdefault(run.arm.name, []).append(JournalTable.read(journal))
-    compared = [compare_arms(metric, values[metric.key], study.baseline) for metric in METRICS if metric.key in values]
-    lines = [curve(arm.name, journals.get(arm.name, []), hue) for hue, arm in enumerate(study.arms)]
-    return StudyResults(values, missing, compared, [line for line in lines if line])
+    return values
+
+
+def stopped_of(study: Study, values: Mapping[str, Mapping[str, BySeed]], looks: int) -> dict[str, int]:
+    """The arms that the sequential test of the primary measure stops: see `stopped_arms`."""
+    higher = any(metric.better == "higher" for metric in METRICS if metric.key == study.primary)
+    names = [arm.name for arm in study.arms]
+    return stopped_arms(values.get(study.primary, {}), names, study.seeds, higher, looks)
 
 
 def figures(run: Path) -> dict[str, float]:
@@ -109,36 +118,18 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def compare_arms(metric: Metric, values: Mapping[str, BySeed], baseline: str) -> Comparisons:
-    """Compare the arms by one metric. The differences from the baseline are part of the verdict's family."""
+def compare_arms(
+    metric: Metric, values: Mapping[str, BySeed], baseline: str, stopped: Collection[str] = ()
+) -> Comparisons:
+    """Compare the arms by one metric, without those that were stopped, which lack seeds.
+
+    The differences from the baseline are part of the verdict's family.
+    """
     highest = 1.0 if metric.unit == "share" else math.inf
     lowest = -math.inf if metric.unit == "number" else 0.0
     means = {arm: mean_of(list(seeds.values()), lowest, highest) for arm, seeds in values.items()}
-    verdict = verdict_of(values, metric.better == "higher") if metric.better else None
+    going_on = {arm: seeds for arm, seeds in values.items() if arm not in stopped}
+    verdict = verdict_of(going_on, metric.better == "higher") if metric.better else None
     differences = verdict.differences if verdict else {}
     from_baseline = {arm: minus[baseline] for arm, minus in differences.items() if baseline in minus}
     return Comparisons(metric, means, from_baseline, verdict)
-
-
-def curve(arm: str, runs: list[JournalTable], hue: int) -> dict[str, Any]:
-    """Held-out loss at the evaluations that all runs share: mean, minimum and maximum; empty if no run has one."""
-    evaluated = [(run, run.series("eval/loss")) for run in runs]
-    evaluated = [(run, series) for run, series in evaluated if np.isfinite(series.values).any()]
-    if not evaluated:
-        return {}
-    steps = evaluated[0][1].steps
-    for _, series in evaluated[1:]:
-        steps = np.intersect1d(steps, series.steps)
-    losses = np.array([series.values[np.isin(series.steps, steps)] for _, series in evaluated])
-    tokens, hours = np.mean([_progress(run, steps) for run, _ in evaluated], axis=0)
-    axes = {"step": steps, "tokens": tokens, "hours": hours}
-    low, mean, high = losses.min(axis=0), losses.mean(axis=0), losses.max(axis=0)
-    return line_of(arm, "points", steps, mean, hue=hue, low=low, high=high, axes=axes)
-
-
-def _progress(run: JournalTable, steps: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Tokens and hours of training up to each step; repeated steps count once."""
-    kept = run.kept
-    at = np.searchsorted(run.steps[kept], steps, side="right")
-    tokens, seconds = (np.concatenate([[0.0], np.cumsum(values[kept])]) for values in (run.tokens, run.seconds))
-    return tokens[at], seconds[at] / 3600

@@ -11,8 +11,10 @@ from pathlib import Path
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
 from data_prep.common.reading import read_bytes
+from evaluation.study.study_arms import arm_words
 from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD, Study, StudyRun, read_result
-from pretrain.config_files import on_one_line, override_words
+from evaluation.study.study_results import stopped_of, values_of
+from pretrain.config_files import override_words
 from pretrain.run import EXIT_CODES, RunFolder
 
 LOG = "study.log"  # in a run folder: output of its commands
@@ -49,7 +51,7 @@ def run_study(
 
     Args:
         say: called when a run starts, ends or fails.
-        only: numbers of the runs to do, from 1.
+        only: numbers of the runs to do, from 1. Then no arm is stopped early.
 
     Raises:
         UserError: if `only` has an unknown run.
@@ -62,13 +64,18 @@ def run_study(
     todo = [(number, run) for number in numbers if not (run := runs[number - 1]).is_done]
     if len(todo) < len(numbers):
         say(f"{len(numbers) - len(todo)} of {len(numbers)} runs are done already")
-    total, done, failed = sum(run.steps for _, run in todo), 0, []
+    total, done, failed = sum(run.arm.steps for _, run in todo), 0, list[str]()
+    dropped = _DroppedArms(study) if study.stop_early and only is None else None
     for number, run in todo:
         title, begun = f"run {number} of {len(runs)}: {run.name}", time.monotonic()
         if run.is_done:  # finished by another process since the start: a job array, or --only
             say(f"{title}: done meanwhile")
             continue
-        say(f"{title}, {run.steps:,} steps")
+        if dropped and (reason := dropped.reason(run)):
+            say(f"{title}: left out: {reason}")
+            done += run.arm.steps
+            continue
+        say(f"{title}, {run.arm.steps:,} steps")
 
         def report(doing: str, steps: int, done: int = done, title: str = title) -> None:
             show(done + steps, total, f"{title}, {doing}")
@@ -79,8 +86,28 @@ def run_study(
         except UserError as error:
             failed.append(f"{run.name}: {error}")
             say(f"{title}: failed: {error}")
-        done += run.steps
+            if dropped:
+                dropped.failed[run.arm.name] = f"seed {run.seed} failed"
+        done += run.arm.steps
     return failed
+
+
+class _DroppedArms:
+    """Arms that get no more seeds, because a run failed or the sequential test stops them."""
+
+    def __init__(self, study: Study) -> None:
+        self._study, self._looks = study, 1
+        self._worse: dict[str, int] = {}
+        self.failed: dict[str, str] = {}
+
+    def reason(self, run: StudyRun) -> str | None:
+        """Why the arm of a run gets no more seeds. The first run of a seed reads the results of earlier seeds."""
+        if run.seed > self._looks + 1:
+            self._looks = run.seed - 1
+            self._worse = stopped_of(self._study, values_of(self._study), self._looks)
+        if seeds := self._worse.get(run.arm.name):
+            return f"worse than the best arm after {seeds} seeds"
+        return self.failed.get(run.arm.name)
 
 
 def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable[[str, int], None]) -> None:
@@ -95,23 +122,24 @@ def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
     """
     log = run.folder / LOG
     if run.recorded not in (None, run.settings):
-        raise UserError(f"{run.folder} holds a run of another study, or of other steps; remove it")
+        raise UserError(f"{run.folder} holds a run of another study, or with other settings; remove it")
     for name in (RECORD, *run.results):
         if name == RECORD or not read_result(run.folder / name):
             _remove(run.folder / name)
-    if _recorded(run) != ("completed", run.steps):
+    if _recorded(run) != ("completed", run.arm.steps):
         _train(study, run, maskwright, report)
-    model = RunFolder(run.folder).export_of(run.steps)  # the export is atomic
+    model = RunFolder(run.folder).export_of(run.arm.steps)  # the export is atomic
     if not (model / "config.json").is_file():
-        report("export", run.steps)
-        call(maskwright, ["export", str(run.folder), "--step", str(run.steps)], log)
+        report("export", run.arm.steps)
+        call(maskwright, ["export", str(run.folder), "--step", str(run.arm.steps)], log)
     if not (run.folder / EVALUATION).exists():
-        report("evaluation", run.steps)
+        report("evaluation", run.arm.steps)
         pairs = ["--pairs", study.pairs] if study.pairs else []
         pairs += ["--limit", str(study.pairs_limit)] if study.pairs_limit else []
-        _measure(maskwright, ["evaluate", str(model), "--data", study.data, *pairs], run.folder / EVALUATION, log)
+        text = ["--data", study.data, *(["--seq-len", str(study.seq_len)] if study.seq_len else [])]
+        _measure(maskwright, ["evaluate", str(model), *text, *pairs], run.folder / EVALUATION, log)
     if study.finetune:
-        report("fine-tuning", run.steps)  # resumes from its file
+        report("fine-tuning", run.arm.steps)  # resumes from its file
         _measure(maskwright, ["finetune", str(model), *study.finetune], run.folder / FINETUNING, log)
     write_json(run.folder / RECORD, {"settings": run.settings})
 
@@ -122,11 +150,9 @@ def _train(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
         "run.dir": str(run.folder),
         "run.seed": run.seed,
         "run.resume": "auto",
-        "train.steps": run.steps,
-        "eval.masks": "common",
         "track.parent": study.folder.absolute().name[:200],
     }
-    overrides = [*override_words(values), f"masking={on_one_line(run.arm.masking)}"]  # the whole section
+    overrides = [*arm_words(run.arm.overrides), *override_words(values)]
     report("training", _recorded(run)[1])
     code = call(
         maskwright,
@@ -137,8 +163,8 @@ def _train(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
     )
     if code:
         raise Stopped(run.folder)
-    if _recorded(run) != ("completed", run.steps):
-        raise UserError(f"{run.folder}: the training ended before step {run.steps}; see {run.folder / LOG}")
+    if _recorded(run) != ("completed", run.arm.steps):
+        raise UserError(f"{run.folder}: the training ended before step {run.arm.steps}; see {run.folder / LOG}")
 
 
 def _measure(maskwright: Maskwright, words: list[str], out: Path, log: Path) -> None:

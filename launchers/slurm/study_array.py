@@ -53,7 +53,7 @@ def _script(study: Study, config: Config, part: str) -> str:
     program = module_command("launchers.cli", "study", "run", str(here))
     return batch_script(
         cluster,
-        purpose="A part of a masking study, written by `maskwright study masking --slurm`. Finished runs are skipped.",
+        purpose="A part of a study, written by `maskwright study sweep --slurm`. Finished runs are skipped.",
         options={
             "job-name": f"{cluster.job_name or here.name}-{part}",
             "comment": client.COMMENT,

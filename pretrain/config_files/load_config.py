@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
 
 from data_prep.common.errors import UnusableInput
 from data_prep.common.files import write_file
@@ -47,10 +48,7 @@ def load_config(
     Raises:
         UserError: naming the file or override, the key, and what to write instead.
     """
-    values = {} if path is None else read_yaml(path, Config)
-    if profile is not None:
-        values = merged({"cluster": _read_profile(profile)}, values)
-    keys = [(_apply_override(values, override), override.partition("=")[0]) for override in overrides or []]
+    values, keys = _read(path, overrides or [], profile)
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -58,6 +56,28 @@ def load_config(
         problem = text.partition(". ")[0]  # without the advice, which names other keys
         place = next((f"override {name}" for key, name in reversed(keys) if _is_about(problem, key)), path)
         raise UnusableInput(f"{place}: {text}" if place else text) from None
+
+
+def config_values(path: Path, overrides: list[str]) -> dict[str, Any]:
+    """The values of a config file with overrides, without the defaults and unchecked; errors as in `load_config`."""
+    return _read(path, overrides, None)[0]
+
+
+def _read(
+    path: Path | None, overrides: list[str], profile: Path | None
+) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """The values, and for each override the key that it changed and its own name for it."""
+    values = {} if path is None else read_yaml(path, Config)
+    if profile is not None:
+        values = merged({"cluster": _read_profile(profile)}, values)
+    return values, [(_apply_override(values, override), override.partition("=")[0]) for override in overrides]
+
+
+def override_choices(key: str, text: str) -> list[Any]:
+    """The values of KEY=VALUE,VALUE, each in YAML, as JSON values. Raises UserError if they cannot be read."""
+    choices = parse_yaml(f"[{text}]", f"values {value_text(f'{key}={text}')}", list[kind_at(Config, key.split("."))])  # type: ignore[misc]
+    jsonable: list[Any] = to_jsonable_python(choices)
+    return jsonable
 
 
 def _is_about(problem: str, key: str) -> bool:

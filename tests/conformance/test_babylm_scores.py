@@ -60,11 +60,11 @@ def test_scores_and_choices_are_those_of_the_pipeline(backend: str, corpus: Path
     pairs = read_pairs(str(tmp_path / "pairs.jsonl"))
     texts = [(text, pair.context) for pair in pairs for text in pair.texts]
     sentences, contexts = [text for text, _ in texts], [context for _, context in texts]
-    ours = sentence_scores(open_model(folder), sentences, "original", contexts=contexts)
+    found = sentence_scores(open_model(folder), sentences, "original", contexts=contexts)
     wanted = [score(folder, backend, text, context) for text, context in texts]
-    assert ours.tolist() == pytest.approx(wanted, abs=1e-4)
+    assert found.tolist() == pytest.approx(wanted, abs=1e-4)
     chosen = [[score(folder, backend, text, pair.context) for text in pair.texts] for pair in pairs]
     right = [scores.index(max(scores)) == 0 for scores in chosen]
     assert right[1], "a tie"
     of_sets = [sum(right[:2]) / 2, float(right[2])]  # without a UID, and of EWoK; entity tracking is another split
-    assert babylm_accuracy(pairs, credits(pairs, ours)) == pytest.approx((sum(of_sets) / 2 + right[3]) / 2)
+    assert babylm_accuracy(pairs, credits(pairs, found)) == pytest.approx((sum(of_sets) / 2 + right[3]) / 2)

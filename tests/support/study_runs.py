@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import yaml
 
-from evaluation.study import Stopped, Study, define, run_study
+from evaluation.study import Stopped, Study, define, open_sweep, run_study
+from evaluation.study.study_arms import Sweep
 from pretrain.config_files import load_config
 from pretrain.run import EXIT_CODES, Entry
 from tests.support.datasets import make_dataset
 
-SECONDS = {"token": 1.0, "whole_word": 1.1, "span": 0.8}
-ARMS = (["token", "span"], ["0.15"], ["80/10/10"])
+OVER = ("masking.strategy=token,span",)
 
 
 class Pretended:
@@ -45,7 +45,7 @@ class Pretended:
         ](words)
 
     def commands(self) -> list[str]:
-        """The command and the run of each call, as in "train token-0.15/seed-1"."""
+        """The command and the run of each call, as in "train strategy=token/seed-1"."""
         found = []
         for words in self.called:
             run = Path(settings(words)["run.dir"] if words[0] == "train" else words[1])
@@ -55,7 +55,7 @@ class Pretended:
 
     def _train(self, words: list[str]) -> int:
         values = settings(words)
-        run, steps, masking = Path(values["run.dir"]), values["train.steps"], values["masking"]
+        run, steps = Path(values["run.dir"]), load_config(Path(words[1]), words[2:-2]).train.steps
         run.mkdir(parents=True, exist_ok=True)
         if self.stop_after is not None:
             self._status(run, "stopped", self.stop_after, steps)
@@ -65,13 +65,9 @@ class Pretended:
             self._status(run, "stopped", self.stop_itself_after, steps)
             self.stop_itself_after = None
             return EXIT_CODES["stopped"]
-        rng = np.random.default_rng(values.get("run.seed", 0))
         with open(run / "journal.jsonl", "wb") as file:
             for step in range(1, steps + 1):
-                speed = {"speed/step_seconds": SECONDS[masking["strategy"]], "speed/tokens_per_second": 1000.0}
-                metrics = {"train/loss": 5.0, **speed}
-                if step % max(1, steps // 4) == 0:
-                    metrics["eval/loss"] = self.losses.get(_arm(run), 4.0) + 3 / step + float(rng.normal(0, 0.05))
+                metrics = {"train/loss": 5.0, "speed/step_seconds": 1.0, "speed/tokens_per_second": 1000.0}
                 file.write(Entry(step, float(step), metrics, {"rows": 8, "seq_len": 32}).to_line())
         self._status(run, "completed", steps, steps)
         return 0
@@ -137,19 +133,22 @@ def study_config(folder: Path, data: Path) -> Path:
     return path
 
 
-def study_of(config: Path, *changes: str, arms: Sequence[list[str]] = ARMS, **more: Any) -> Study:
+def study_of(config: Path, *changes: str, over: Sequence[str] = OVER, **more: Any) -> Study:
     """A study of two seeds, unless `more` says otherwise."""
-    given = {"baseline": None, "seeds": 2, "processes": 1}
-    given |= {"pairs": None, "pairs_limit": None, "finetune": [], **more}
-    return define(load_config(config, list(changes)), *arms, **given)
+    return _defined(open_sweep(config, changes, over), **more)
 
 
-def kept(config: Path, *changes: str, **more: Any) -> Study:
+def _defined(sweep: Sweep, **more: Any) -> Study:
+    given = {"baseline": None, "seeds": 2, "stop_early": False, "processes": 1}
+    return define(sweep, **{**given, "pairs": None, "pairs_limit": None, "finetune": [], **more})
+
+
+def kept(config: Path, *changes: str, over: Sequence[str] = OVER, **more: Any) -> Study:
     """A study that is written."""
-    loaded = load_config(config, list(changes))
-    study = study_of(config, *changes, **more)
-    study.save(loaded)
-    return Study.open(loaded.run.dir)
+    sweep = open_sweep(config, changes, over)
+    study = _defined(sweep, **more)
+    study.save(sweep)
+    return Study.open(study.folder)
 
 
 def run(study: Study, commands: Pretended | None = None, only: Any = None) -> tuple[list[str], ...]:

@@ -47,7 +47,7 @@ CASES = {
     "checkpoints NONE": "does not exist",
     "train NONE": "No config file at",
     "plan NONE": "No config file at",
-    "study masking NONE": "No config file at",
+    "study sweep NONE --over optim.lr=1": "No config file at",
     "launch slurm NONE --nodes 1": "No config file at",
     "mask show text --tokenizer NONE": "No tokenizer at",
 }

@@ -36,7 +36,7 @@ def pages(tmp_path_factory) -> dict[str, tuple[str, str]]:
     subprocess.run(site, cwd=ROOT, check=True)
     return {
         "report": ((report / "report.html").as_uri(), "below the 7.2500 of token frequencies alone"),
-        "study": (write_study_report(study).as_uri(), "Keys of masking that differ"),
+        "study": (write_study_report(study).as_uri(), "How to read it"),
         "documentation": ((folder / "site/index.html").as_uri(), "Why use it"),
         "keys": ((folder / "site/configuration/index.html").as_uri(), "schedule.warmup_steps"),
     }

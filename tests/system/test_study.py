@@ -1,5 +1,6 @@
 """A study of real trainings, evaluations and fine-tunings with a stop in between; and its page in a browser."""
 
+import itertools
 import json
 import re
 import signal
@@ -8,7 +9,6 @@ from pathlib import Path
 import mlflow
 import pytest
 import yaml
-from selenium.webdriver.common.by import By
 
 from evaluation.study import Study, run_study, write_study_report
 from pretrain.run import JournalReader
@@ -32,12 +32,12 @@ def test_a_study_is_stopped_and_goes_on_to_its_report(tmp_path):
     pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = [f"{text}\t{number % 2}\n" for number, text in enumerate(text_data.sentences(40))]
     task.write_text("sentence\tlabel\n" + "".join(rows))
-    words = ["study", "masking", config, "--strategies", "token,span", "--rates", "0.15", "--seeds", "2"]
+    words = ["study", "sweep", config, "--over", "masking.strategy=token,span", "--seeds", "2"]
     words += ["--pairs", pairs]
     words += ["--finetune", f"--task classification --train {task} --valid {task} --seeds 1 --epochs 1"]
 
     begun = runs.start_maskwright(tmp_path / "log", *words, real=True)
-    first, second = (tmp_path / f"study/runs/{arm}-0.15/seed-1" for arm in ("token", "span"))
+    first, second = (tmp_path / f"study/runs/strategy={arm}/seed-1" for arm in ("token", "span"))
     runs.wait_for_step(second, 1, seconds=900)
     begun.send_signal(signal.SIGINT)
     assert begun.wait(300) == 75, (tmp_path / "log").read_text()
@@ -53,7 +53,7 @@ def test_a_study_is_stopped_and_goes_on_to_its_report(tmp_path):
     assert set(values) >= {"held_out", "masked_accuracy", "pairs", "downstream", "seconds", "tokens_per_second"}
     assert len(values["held_out"]) == 2
     assert found["missing"] == []
-    assert tokens["token-0.15"] == tokens["span-0.15"], "the same rows"
+    assert tokens["strategy=token"] == tokens["strategy=span"], "the same rows"
     assert (tmp_path / "study/report.html").stat().st_size > 20_000
 
     tracked = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_runs(["1"], max_results=100)
@@ -77,26 +77,24 @@ def config(tmp_path) -> Path:
 @needs_chromium()
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_draws_the_page_of_a_study(config, width):
-    """Ten arms, so that colours come again with dashes; curves by steps, tokens and time; no message in the console."""
-    arms = (["token", "span"], ["0.1", "0.15", "0.3", "0.4", "0.3:0.15"], ["80/10/10"])
-    study = kept(config, arms=arms, seeds=3)
-    run_study(study, Pretended({"span-0.4": 5.0, "token-0.1": 3.0}), lambda line: None)
+    """Nine lines, so that colours come again with dashes; no message in the console."""
+    over = ["optim.lr=1e-4,1e-3,1e-2,1e-1", "model.size.hidden=32,64,96", "masking.strategy=token,span,whole_word"]
+    study = kept(config, over=over, seeds=3)
+    run_study(study, Pretended({arm.name: 3.0 + n for n, arm in enumerate(study.arms)}), lambda line: None)
     page = write_study_report(Study.open(study.folder))
     with chromium(f"--window-size={width},900") as browser:
-        browser.open(page.as_uri(), "Results", "Differences from the baseline", "token-0.3to0.15")
-        for axis in ("tokens", "time", "steps"):
-            browser.driver.find_element(By.XPATH, f"//button[text()='{axis}']").click()
-            browser.wait_for("Curves")
-            dom = browser.driver.execute_script("return document.documentElement.outerHTML")
-            lines = re.findall(r'<polyline class="line points c\d d\d" points="([^"]*)"', dom)
-            assert len(lines) == 10
-            assert all(len(line.split()) == 4 for line in lines)
-            assert "NaN" not in dom
-        assert len(re.findall(r'<polygon class="band', dom)) == 10
-        fold = browser.driver.find_element(By.CSS_SELECTOR, ".verdict details")
-        assert "[" not in fold.text, "a conclusion is a sentence, and its figures wait to be asked for"
-        fold.find_element(By.TAG_NAME, "summary").click()
-        assert re.search(r"\[[+-]\d", fold.text)
-        assert "line points c1 d1" in dom
+        browser.open(page.as_uri(), "Results", "Picture", "hidden=64,strategy=span", "minus lr=0.0001")
+        dom = browser.driver.execute_script("return document.documentElement.outerHTML")
+        lines = re.findall(r'<polyline class="line points c\d d\d" points="([^"]*)"', dom)
+        assert len(lines) == 9
+        for line in lines:
+            places = [float(point.split(",")[0]) for point in line.split()]
+            steps = [after - before for before, after in itertools.pairwise(places)]
+            assert len(steps) == 3
+            assert max(steps) - min(steps) < 0.5, "factors have equal distances"
+        assert len(re.findall(r'<line class="whisker', dom)) == 36
+        assert "line points c0 d1" in dom
+        assert "NaN" not in dom
+        assert "logarithmic" in dom
         assert browser.said == []
         browser.picture(study.folder / "page.png")

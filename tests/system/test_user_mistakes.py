@@ -282,12 +282,17 @@ MISTAKES = {
         Mistake("launch slurm run.yaml run.dir=new --time 24h --dry-run", "24h", "HH:MM:SS"),
         Mistake("launch slurm run.yaml run.dir=new --gpus-per-node 3 --dry-run", "global_batch_size", "3"),
         Mistake("launch prep tok", "tok", "prep run --plan-only"),
-        Mistake("study run none", "none", "study masking"),
-        Mistake("study masking run.yaml run.dir=new --rates 15,30 --dry-run", "15", "0.15"),
-        Mistake("study masking run.yaml run.dir=new --strategies tokens --dry-run", "tokens", "token"),
-        Mistake("study masking run.yaml run.dir=new --replacements 80/10 --dry-run", "80/10", "80/10/10"),
-        Mistake("study masking run.yaml run.dir=new --pairs none --dry-run", "none", "--pairs"),
-        Mistake("study run runs/r --report", "runs/r", "study masking"),
+        Mistake("study run none", "none", "study sweep"),
+        Mistake("study sweep run.yaml run.dir=new", "--over", "study sweep", 2),
+        Mistake("study sweep run.yaml run.dir=new --over masking.rate=15,30 --dry-run", "rate=15: ", "0.15"),
+        Mistake("study sweep run.yaml run.dir=new --over masking.strategy=tokens --dry-run", "tokens", "token"),
+        Mistake("study sweep run.yaml run.dir=new --over optim.lr --dry-run", "optim.lr", "optim.lr=1e-3,3e-3"),
+        Mistake("study sweep run.yaml run.dir=new --over data.train=foreign --dry-run", "train=foreign: ", "tokenizer"),
+        Mistake("study sweep run.yaml run.dir=new --over optim.lr=1e-3 --pairs none --dry-run", "none", "--pairs"),
+        Mistake(
+            "study sweep run.yaml run.dir=new --over optim.lr=1e-3 --stop-early --slurm", "--stop-early", "--slurm"
+        ),
+        Mistake("study run runs/r --report", "runs/r", "study sweep"),
         Mistake("demo train.stpes=1 --dir new", "train.stpes", "train.steps"),
     ],
 }

@@ -1,5 +1,6 @@
 // Charts that share the kind of x axis, the zoom, the marks and the position of the pointer.
 const view = { axis: "step", from: null, to: null, hidden: new Set(), charts: [] };
+const CHARACTER = 6.6;  // width of a letter
 const MARGIN = { left: 54, right: 14, top: 10, bottom: 24 };
 const TALL = new Set(["restart", "rollback", "phase"]);
 
@@ -15,8 +16,10 @@ function between(xs, ys, x) {
   return ys[low] + (ys[high] - ys[low]) * (x - xs[low]) / (xs[high] - xs[low]);
 }
 
-// Lines of different runs have axes of their own.
-const onAxis = (step, axes = report.axes) => view.axis === "step" ? step : between(axes.step, axes[view.axis], step);
+const onAxis = step => view.axis === "step" ? step : between(report.axes.step, report.axes[view.axis], step);
+
+// Positions on the axis of a study's key: by factors, if its values are spread so.
+const [spread, gathered] = report.key && report.key.log ? [Math.log10, value => 10 ** value] : [value => value, value => value];
 
 function nearest(xs, x) {
   let low = 0, high = xs.length - 1;
@@ -70,8 +73,14 @@ class Chart {
   }
 
   get width() { return Math.max(120, this.svg.clientWidth); }
-  x(value) { return MARGIN.left + (value - this.low) / (this.high - this.low || 1) * (this.width - MARGIN.left - MARGIN.right); }
-  xBack(pixel) { return this.low + (pixel - MARGIN.left) / (this.width - MARGIN.left - MARGIN.right) * (this.high - this.low); }
+  x(value) {
+    const [low, high, at] = [this.low, this.high, value].map(spread);
+    return MARGIN.left + (at - low) / (high - low || 1) * (this.width - MARGIN.left - MARGIN.right);
+  }
+  xBack(pixel) {
+    const [low, high] = [this.low, this.high].map(spread);
+    return gathered(low + (pixel - MARGIN.left) / (this.width - MARGIN.left - MARGIN.right) * (high - low));
+  }
   y(value) {
     const [low, high, at] = this.log ? [this.bottom, this.top, value].map(Math.log10) : [this.bottom, this.top, value];
     return this.height - MARGIN.bottom - (at - low) / (high - low || 1) * (this.height - MARGIN.top - MARGIN.bottom);
@@ -94,7 +103,7 @@ class Chart {
 
   // The visible part of a line, with one more point on each side.
   visible(line) {
-    const xs = line.x.map(x => onAxis(x, line.axes));
+    const xs = line.x.map(onAxis);
     let first = xs.findIndex(x => x >= this.low), last = xs.findLastIndex(x => x <= this.high);
     if (first < 0) first = xs.length - 1;
     first = Math.max(0, first - 1);
@@ -132,8 +141,11 @@ class Chart {
     }
     found.push(svg("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: base, y2: base }));
     const [unit, factor] = xUnit();
-    for (const value of ticks(this.low / factor, this.high / factor, Math.max(3, Math.floor(width / 110)))) {
+    let last = -Infinity;
+    for (const value of report.key ? report.key.values : ticks(this.low / factor, this.high / factor, Math.max(3, Math.floor(width / 110)))) {
       const x = this.x(value * factor), text = xWritten(value) + (unit ? ` ${unit}` : "");
+      if (report.key && (value < this.low || value > this.high || x - last < CHARACTER * text.length)) continue;  // would overlap
+      last = x;
       const anchor = x > width - 40 ? "end" : "middle";
       found.push(svg("text", { x: anchor === "end" ? Math.min(x + 12, width - 2) : x, y: height - 7, "text-anchor": anchor }, text));
     }
@@ -147,7 +159,8 @@ class Chart {
   path(line, { x, y, low, high }) {
     const hue = hueOf(this.spec, line), points = this.points(x, y);
     const found = [svg("polyline", { class: `line ${line.style} ${hue}`, points: points.join(" ") })];
-    if (low) found.unshift(svg("polygon", { class: `band ${hue}`, points: [...this.points(x, low), ...this.points(x, high).reverse()].join(" ") }));
+    if (low) found.unshift(...x.map((value, n) =>
+      svg("line", { class: `whisker ${hue}`, x1: this.x(value), x2: this.x(value), y1: this.y(low[n]), y2: this.y(high[n]) })));
     if (line.style === "points" && points.length <= 80 || points.length === 1)
       found.push(...points.map(([cx, cy]) => svg("circle", { class: `dot ${hue}`, cx, cy, r: 2.6 })));
     return found;
@@ -189,7 +202,7 @@ class Chart {
     });
     if (x === null) return;
     const at = this.x(x), base = this.height - MARGIN.bottom, [unit, factor] = xUnit();
-    const text = view.axis === "step" ? `step ${Math.round(x).toLocaleString("en")}` : `${xWritten(x / factor, true)} ${unit}`;
+    const text = report.key ? `${report.key.name} ${xWritten(nearestValue(x))}` : view.axis === "step" ? `step ${Math.round(x).toLocaleString("en")}` : `${xWritten(x / factor, true)} ${unit}`;
     const left = at > this.width - 100;
     this.cross.prepend(svg("line", { class: "cross", x1: at, x2: at, y1: MARGIN.top, y2: base }),
       ...(inside ? [text, ...this.happened(x)] : []).map((words, n) =>
@@ -256,7 +269,10 @@ function xUnit() {
   return span > 72 ? ["d", 24] : span > 1.5 ? ["h", 1] : span > 0.05 ? ["min", 1 / 60] : ["s", 1 / 3600];
 }
 
+const nearestValue = x => report.key.values[nearest(report.key.values.map(spread), spread(x))];
+
 function xWritten(value, exact) {
+  if (report.key) return report.key.labels[report.key.values.indexOf(value)];
   if (view.axis === "step") return Math.round(value * 100) / 100 >= 1e6 ? short(value, exact) : (Math.round(value * 100) / 100).toLocaleString("en");
   return view.axis === "tokens" ? short(value, exact) : String(Math.round(value * 100) / 100);
 }

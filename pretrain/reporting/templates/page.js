@@ -98,7 +98,7 @@ function controls() {
     };
     return button;
   });
-  const axis = choice(axes, "step", name => { view.axis = name; zoom(null, null); });
+  const axis = report.key ? "" : choice(axes, "step", name => { view.axis = name; zoom(null, null); });
   return make("div", { class: "bar" }, axis, whole, make("span", { class: "marks" }, ...kinds));
 }
 
@@ -111,7 +111,7 @@ function charts() {
     grid.append(chart.root);
   }
   if (report.charts.length % 2 === 0) grid.lastChild.classList.add("wide");
-  return [make("h2", {}, "Curves"), controls(), grid];
+  return [make("h2", {}, report.key ? "Picture" : "Curves"), controls(), grid];
 }
 
 function timeSpent() {

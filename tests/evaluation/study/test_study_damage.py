@@ -15,6 +15,7 @@ from tests.support.study_runs import Pretended, kept, run
 
 DEEP = "[" * 100_000 + "]" * 100_000
 LONG = "9" * 5000
+ARM = {"name": "strategy=token", "overrides": {"masking.strategy": "token"}, "config": {"train": {"steps": 40}}}
 
 
 def test_a_result_that_is_a_link_is_measured_again(config, tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_a_result_that_is_a_link_is_measured_again(config, tmp_path: Path) -> No
     (place / EVALUATION).rename(outside)
     (place / EVALUATION).symlink_to(outside)
     letters = outside.read_text()
-    assert run(study)[::2] == ([], ["evaluate token-0.15/seed-1"])
+    assert run(study)[::2] == ([], ["evaluate strategy=token/seed-1"])
     assert not (place / EVALUATION).is_symlink()
     assert outside.read_text() == letters
     assert run(study)[2] == []
@@ -41,7 +42,7 @@ def test_damaged_results_are_measured_again(config, text: str) -> None:
         os.mkfifo(path) if text == "pipe" else path.write_text(text)
     assert figures(place).keys() == {"steps", "tokens", "seconds", "tokens_per_second"}
     failed, _, did = run(study)
-    assert (failed, did) == ([], ["evaluate token-0.15/seed-1"])
+    assert (failed, did) == ([], ["evaluate strategy=token/seed-1"])
     assert "held_out" in figures(place)
 
 
@@ -71,11 +72,10 @@ def test_figures_of_wrong_types_are_left_out(tmp_path: Path, models: Any) -> Non
         {"finetune": ["--train", "a\0b"]},
         {"baseline": "none of the arms"},
         {"contents": []},
-        {"config": {}},
-        {"config": {"train": {"steps": "many"}}},
-        {"arms": [{"name": "../../home", "masking": {}}], "baseline": "../../home"},
-        {"arms": [{"name": "/etc", "masking": {}}], "baseline": "/etc"},
-        {"arms": [{"name": "..", "masking": {}}], "baseline": ".."},
+        {"arms": [ARM | {"config": {}}]},
+        {"arms": [ARM | {"config": {"train": {"steps": "many"}}}]},
+        {"arms": [ARM, ARM | {"name": "b", "overrides": {"optim.lr": 1}}]},
+        *({"arms": [ARM | {"name": name}], "baseline": name} for name in ("../../home", "/etc", "..", "a/b", "a\n")),
         DEEP,
         LONG,
         "pipe",

@@ -3,13 +3,13 @@
 import re
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from evaluation.study import Study, open_unchanged
-from evaluation.study.define_study import grid
+from evaluation.study.study_arms import grid
 from launchers.app import app
-from pretrain.config import MaskingConfig
 from pretrain.config_files import load_config
 from tests.support.study_runs import kept, study_of
 
@@ -17,11 +17,19 @@ from tests.support.study_runs import kept, study_of
 @pytest.mark.parametrize(
     "changes,options,words",
     [
-        (["objective=clm"], {}, "a masking study needs objective mlm, not clm"),
+        ([], {"over": ["objective=mlm,clm"]}, "Some arms predict tokens from both sides"),
+        ([], {"over": ["optim.lr=1e-3,-1"]}, "lr=-1: override optim.lr: optim.lr must be more than 0, not -1"),
+        ([], {"over": ["model.size.hidden=32,33"]}, "hidden=33: override model.size.hidden: model.size: hidden (33)"),
+        ([], {"over": ["optim.lrr=1"]}, "Did you mean optim.lr?"),
+        ([], {"over": ["data.train=/nowhere,/none"]}, "train=nowhere: "),
         (["data.valid=null"], {}, "data.valid is not set"),
         (["checkpoint.remote=s3://b/r"], {}, "checkpoint.remote is the place of one run alone"),
         (["cluster.nodes=2"], {}, "each run of a study trains on one node"),
-        ([], {"baseline": "span-0.3"}, "--baseline span-0.3 is not one of the arms, which are token-0.15, span-0.15"),
+        (
+            [],
+            {"baseline": "span-0.3"},
+            "--baseline span-0.3 is not one of the arms, which are strategy=token, strategy=span",
+        ),
         ([], {"pairs_limit": 3}, "--pairs-limit says how many of --pairs are taken"),
         ([], {"pairs": "/nowhere.jsonl"}, "--pairs /nowhere.jsonl cannot be read"),
         (["data.train=/nowhere"], {}, "/nowhere"),
@@ -34,7 +42,7 @@ def test_a_study_that_could_not_be_one_is_refused(config, changes, options, word
 
 def test_runs_go_seed_by_seed_and_more_seeds_come_last(config, tmp_path):
     two, three = (study_of(config, seeds=n) for n in (2, 3))
-    names = ["token-0.15, seed 1", "span-0.15, seed 1", "token-0.15, seed 2", "span-0.15, seed 2"]
+    names = ["strategy=token, seed 1", "strategy=span, seed 1", "strategy=token, seed 2", "strategy=span, seed 2"]
     assert [run.name for run in two.runs] == names
     assert three.runs[:4] == two.runs
 
@@ -46,10 +54,11 @@ def test_another_study_in_the_folder_is_refused_and_more_seeds_are_not(config, t
         (["train.steps=41"], {}, "train.steps was 40 and is 41"),
         (
             [],
-            {"arms": (["token"], ["0.15"], ["80/10/10"])},
-            "arms was ['token-0.15', 'span-0.15'] and is ['token-0.15']",
+            {"over": ["masking.strategy=token"]},
+            "arms was ['strategy=token', 'strategy=span'] and is ['strategy=token']",
         ),
-        (["masking.replacement.per=token"], {}, "token-0.15.replacement.per was unit and is token (and 1 more)"),
+        (["masking.replacement.per=token"], {}, "masking.replacement.per was unit and is token (and 1 more)"),
+        ([], {"stop_early": True}, "stop_early was False and is True"),
         ([], {"seeds": 1}, "a study of 2 seeds; seeds can be added, not taken away"),
     ):
         with pytest.raises(UserError, match=re.escape(words)):
@@ -86,11 +95,11 @@ def test_changed_data_are_another_study(config, data, tmp_path):
 
 
 def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_path):
-    folder = kept(config).folder
+    folder = kept(config, "optim.lr=0.002", "track.experiment=maskwright").folder
     own, true = folder / "config.yaml", (folder / "config.yaml").read_text()
     for part, other, words in (
-        ("lr: 0.0005", "lr: 0.1", r"optim.lr was 0.0005 and is 0.1; restore it"),
-        (str(data / "valid"), str(data / "train"), r"data.valid was \S+valid and is \S+train; restore"),
+        ("lr: 0.002", "lr: 0.1", r"optim.lr was 0.002 and is 0.1 \(and 1 more\); restore it"),
+        (str(data / "valid"), str(data / "train"), r"data.valid was \S+valid and is \S+train \(and 1 more\); restore"),
         (str(data / "train"), str(data / "gone"), "gone"),
     ):
         assert part in true
@@ -98,7 +107,7 @@ def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_p
         assert re.search(words, str(go_on(folder, "run")))
     own.write_text(true.replace("experiment: maskwright", "experiment: other"))
     assert own.read_text() != true
-    assert open_unchanged(folder).baseline == "token-0.15"
+    assert open_unchanged(folder).baseline == "strategy=token"
     assert not (folder / "runs").exists()
 
 
@@ -111,33 +120,58 @@ def test_a_run_folder_is_no_study(config, tmp_path):
         Study.open(tmp_path / "study")
 
 
-def test_the_grid_names_each_arm():
-    found = grid(["token", "whole_word"], ["0.15", "0.3:0.15"], ["80/10/10", "100/0/0"], MaskingConfig())
-    ends = ("-0.15", "-0.15-100-0-0", "-0.3to0.15", "-0.3to0.15-100-0-0")
-    assert [arm.name for arm in found] == [name + end for name in ("token", "whole_word") for end in ends]
-
-
-def test_an_arm_is_a_whole_masking_section():
-    own = MaskingConfig.model_validate({"strategy": "span", "span": {"p": 0.5}, "replacement": {"per": "token"}})
-    span, whole_word = grid(["span", "whole_word"], ["0.3:0.15"], ["60/30/10"], own)
-    assert span.masking["rate"] == {"schedule": "linear", "start": 0.3, "end": 0.15}
-    assert span.masking["replacement"] == {"mask": 0.6, "random": 0.3, "per": "token"}
-    assert span.masking["span"]["p"] == 0.5
-    assert whole_word.masking["span"] == MaskingConfig().span.model_dump()  # as it would be refused
-    assert MaskingConfig.model_validate(whole_word.masking).strategy == "whole_word"
+def test_the_grid_names_each_arm_and_keeps_its_overrides():
+    falls = "{schedule: linear, start: 0.3, end: 0.15}"
+    arms = grid(["optim.lr=1e-3,3e-5", f"masking.rate=0.15,{falls}", "optim.betas=[0.9, 0.98]"])
+    ends = ("rate=0.15,betas=0.9-0.98", "rate=linear-0.3-0.15,betas=0.9-0.98")
+    assert [*arms] == [f"{lr},{end}" for lr in ("lr=0.001", "lr=3e-05") for end in ends]
+    assert arms["lr=3e-05,rate=linear-0.3-0.15,betas=0.9-0.98"] == {
+        "optim.lr": 3e-5,
+        "masking.rate": {"schedule": "linear", "start": 0.3, "end": 0.15},
+        "optim.betas": [0.9, 0.98],
+    }
+    assert [*grid(["model.init=/a/../b c,null"])] == ["init=a-..-b-c", "init=null"]
+    assert [*grid(["data.train='s3://b/x?signature=abc'"])] == ["train=s3-b-x-signature"]
+    assert [*grid(["optim.lr=1", "phases.end.optim.lr=2"])] == ["optim.lr=1,phases.end.optim.lr=2"]
 
 
 @pytest.mark.parametrize(
-    "axes,words",
+    "over,words",
     [
-        ((["token"], ["1.5"], ["80/10/10"]), "--rates '1.5' is not a number between 0 and 1"),
-        ((["token"], ["0.3:0.2:0.1"], ["80/10/10"]), "--rates '0.3:0.2:0.1'"),
-        ((["token"], ["x"], ["80/10/10"]), "--rates 'x'"),
-        ((["token"], ["0.15"], ["80/10/20"]), "three whole percentages that add up to 100"),
-        ((["token", "token"], ["0.15"], ["80/10/10"]), "--strategies token token: give each once"),
-        ((["token"], ["0.15", "0.150"], ["80/10/10"]), "two arms of the study are the same"),
+        (["optim.lr"], "--over optim.lr: write a key of the config and its values, as in optim.lr=1e-3,3e-3"),
+        (["optim.lr="], "write a key of the config"),
+        (["optim.lr=1,[2"], "values 'optim.lr=1,[2': line 1 is not valid YAML"),
+        (["optim.lr=1,1.0"], "--over optim.lr: give each key once, and each of its values once"),
+        (["optim.lr=1", "optim.lr=2"], "give each key once"),
+        (["model.init=a b,a-b"], "init=a-b would name two arms"),
+        (["run.seed=1,2"], "--over run.seed: the study names and seeds the runs"),
+        (["track.uri=none"], "--over track.uri: it does not change a model"),
+        (["data={}"], "--over data: all arms are compared by one held-out data set"),
+        (["eval.masks=own"], "--over eval.masks: all arms are measured in the same way"),
     ],
 )
-def test_what_is_no_arm_is_refused(axes, words):
+def test_what_is_no_arm_is_refused(over, words):
     with pytest.raises(UserError, match=re.escape(words)):
-        grid(*axes, MaskingConfig())
+        grid(over)
+
+
+def test_an_override_changes_what_is_derived_from_its_key(config, tmp_path):
+    """As for `maskwright train`: the study's config holds no defaults of other values."""
+    values = yaml.safe_load(config.read_text())
+    values["train"] = {"tokens": 64 * 256, "global_batch_size": 8}
+    values["model"] = {"size": "tiny"}
+    config.write_text(yaml.safe_dump(values))
+    study = kept(config, over=["train.global_batch_size=8,16", "model.arch=bert,modernbert"])
+    assert [arm.steps for arm in study.arms] == [64, 64, 32, 32]
+    sizes = [arm.config["model"]["size"]["layers"] for arm in study.arms[:2]]
+    assert sizes == [2, 4], "presets of each form"
+    assert study.about == "mlm, rows of 32 tokens"
+    assert open_unchanged(study.folder) == study
+
+
+def test_models_of_all_arms_are_evaluated_with_the_same_rows(config):
+    assert study_of(config).seq_len is None
+    assert study_of(config, over=["data.seq_len=64,16,256"]).seq_len == 16
+    assert study_of(config, over=["data.seq_len=256,512"]).seq_len == 128
+    mixture = "[{kind: mntp, share: 0.5}, {kind: clm, share: 0.5}]"
+    assert study_of(config, over=[f"objective=mlm,{mixture}"]).losses, "all models fill masks"

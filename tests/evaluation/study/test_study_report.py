@@ -1,35 +1,79 @@
 """Report of a study: its page, its conclusion sentences, and missing results."""
 
 import json
-import re
+
+import pytest
 
 from evaluation.study import write_study_report
 from evaluation.study.comparison_report import cell, conclusion
-from evaluation.study.study_results import METRICS, compare_arms, curve
+from evaluation.study.study_picture import picture_of
+from evaluation.study.study_results import METRICS, compare_arms, read_results
 from tests.support.study_runs import Pretended, kept, run
 
 
 def test_the_report_says_no_more_than_the_intervals(config):
-    arms = (["token", "span", "whole_word"], ["0.15"], ["80/10/10"])
-    study = kept(config, arms=arms, seeds=4)
-    run(study, Pretended({"token-0.15": 4.0, "span-0.15": 4.0, "whole_word-0.15": 5.0}))
+    study = kept(config, over=["masking.strategy=token,span,whole_word"], seeds=4)
+    run(study, Pretended({"strategy=token": 4.0, "strategy=span": 4.0, "strategy=whole_word": 5.0}))
     page = write_study_report(study)
-    found = json.loads((study.folder / "report.json").read_text())
-    said = " ".join(found["conclusions"]["held_out"])
-    best, other = ("token-0.15", "span-0.15") if "By held-out loss, token" in said else ("span-0.15", "token-0.15")
-    assert f"{best} is recommended over some arms, but not over {other} (4 seeds)." in said
-    assert f"{best} is better than whole_word-0.15 (-1.0" in said
-    assert f"with 4 seeds {best} does not differ significantly from {other}" in said
-    metric = found["metrics"]["held_out"]
-    assert metric["from_baseline"]["whole_word-0.15"]["significant"]
-    low, high = metric["from_baseline"]["span-0.15"]["interval"]
+    report = json.loads((study.folder / "report.json").read_text())
+    metric = report["metrics"]["held_out"]
+    said = metric["conclusion"]
+    best, other = ("token", "span") if said.startswith("strategy=token") else ("span", "token")
+    assert said == (
+        f"strategy={best} has the lowest mean of 4 seeds; significantly worse than strategy={best}: "
+        f"strategy=whole_word; not significantly: strategy={other}."
+    )
+    assert metric["from_baseline"]["strategy=whole_word"]["significant"]
+    low, high = metric["from_baseline"]["strategy=span"]["interval"]
     assert low < 0 < high
-    assert metric["means"]["token-0.15"]["n"] == 4
+    assert metric["means"]["strategy=token"]["n"] == 4
+    assert report["arms"]["strategy=span"] == {"masking.strategy": "span"}
     text = page.read_text()
-    assert "Results" in text
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
-    assert "| span-0.15 | " in (study.folder / "report.md").read_text()
-    assert '["arm","strategy"],["token-0.15","token"],["span-0.15","span"]' in text, "what the arms differ in, as cells"
+    table = (study.folder / "report.md").read_text()
+    assert "3 arms, 4 seeds each, the same weights and rows for a seed; bert 1 x 32, mlm, 40 steps, batches" in table
+    assert "| arm | seeds | held-out loss | minus strategy=token | masked accuracy | steps |" in table
+    assert "| strategy=span | 4 | " in table
+
+
+FALLS = "{schedule: linear, start: 0.3, end: 0.15}"
+
+
+@pytest.mark.parametrize(
+    "over,values,log,labels,lines,means",
+    [  # means: of the first line
+        (["optim.lr=1e-3,1e-2,1e-4"], [1e-4, 1e-3, 1e-2], True, "0.0001 0.001 0.01", ["held-out loss"], [5, 3, 4]),
+        (["masking.rate=0.3,0.15", "optim.lr=1,2"], [0.15, 0.3], False, "0.15 0.3", ["lr=1", "lr=2"], [5, 3]),
+        (["model.arch=bert,roberta", "optim.lr=1,2"], [1, 2], False, "1 2", ["arch=bert", "arch=roberta"], [3, 4]),
+        (["masking.strategy=token,span"], [0, 1], False, "token span", ["held-out loss"], [3, 4]),
+        ([f"masking.rate=0.15,{FALLS}"], [0, 1], False, "0.15 linear-0.3-0.15", ["held-out loss"], [3, 4]),
+    ],
+)
+def test_the_picture_has_the_measure_over_the_key_with_the_most_values(config, over, values, log, labels, lines, means):
+    study = kept(config, over=over)
+    run(study, Pretended({arm.name: 3.0 + number for number, arm in enumerate(study.arms)}))
+    (compared, *_) = read_results(study).comparisons
+    picture = picture_of(study, compared)
+    (key, axis), (chart,) = ((picture["key"].pop("name"), picture["key"])), picture["charts"]
+    assert axis == {"values": values, "labels": labels.split(), "log": log}
+    assert chart["title"] == f"held-out loss by {key}"
+    assert [line["label"] for line in chart["lines"]] == lines
+    assert [round(mean) for mean in chart["lines"][0]["y"]] == means
+    for line in chart["lines"]:
+        assert line["x"] == values
+        assert all(low < mean < high for low, mean, high in zip(line["low"], line["y"], line["high"], strict=True))
+
+
+def test_measures_that_cannot_be_compared_are_left_out(config, tmp_path):
+    """Causal models see other tokens: their losses are not beside those of masked models, the pairs are."""
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("{}")
+    study = kept(config, over=["objective=mlm,clm"], pairs=str(pairs))
+    run(study, Pretended())
+    write_study_report(study)
+    assert "Held-out losses are not compared" in (study.folder / "report.md").read_text()
+    assert {"pairs", "steps"} < json.loads((study.folder / "report.json").read_text())["values"].keys()
+    assert "held_out" not in json.loads((study.folder / "report.json").read_text())["values"]
 
 
 def compared(higher: bool, **values):
@@ -39,32 +83,29 @@ def compared(higher: bool, **values):
 
 
 def test_conclusions_in_words():
-    assert conclusion(compared(False, a=[3.0], b=[4.0]), 2) == [
-        "By held-out loss no arm can be recommended: one seed does not show the variation by chance. a has the "
-        "lowest value."
-    ]
-    clear = conclusion(compared(False, a=[3.0, 3.1, 3.0], b=[4.0, 4.1, 4.01]), 3)
-    assert clear[0] == "a is recommended by held-out loss (3 seeds)."
-    assert re.fullmatch(r"a is better than b \(-1\.0033 \[-1\.0\d+, -0\.9\d+\] nats\)\.", clear[1])
-    assert clear[2] == "1 of 3 arms have no result and are left out."
-    unclear = " ".join(conclusion(compared(True, a=[0.31, 0.35, 0.30], b=[0.32, 0.31, 0.31]), 2))
-    assert unclear.startswith(
-        "By masked accuracy no arm can be recommended (3 seeds). a has the highest mean, but with 3 seeds a"
-    )
-    assert "a is better" not in unclear
+    one = conclusion(compared(False, a=[3.0], b=[4.0]))
+    assert one == "a has the lowest mean of 1 seed; fewer than 3 seeds show no significant difference."
+    clear = compared(False, a=[3.0, 3.1, 3.0], b=[4.0, 4.1, 4.01])
+    assert conclusion(clear) == "a has the lowest mean of 3 seeds; significantly worse than a: b."
+    unclear = conclusion(compared(True, a=[0.31, 0.35, 0.30], b=[0.32, 0.31, 0.31]))
+    assert unclear == "a has the highest mean of 3 seeds; significantly worse than a: none; not significantly: b."
     minus = compared(True, a=[0.3, 0.3, 0.3], b=[0.31, 0.33, 0.32]).from_baseline["b"]
     assert cell(minus, "share").startswith("+2.00 [")
+    many = {f"b{number}": [0.1, 0.11, 0.1, 0.11] for number in range(6)}
+    assert conclusion(compared(True, a=[0.91, 0.9, 0.92, 0.9], c=[0.9, 0.91, 0.91, 0.9], **many)).endswith(
+        "; significantly worse than a: b0, b1, b2 and 3 more; not significantly: c."
+    )
 
 
 def test_no_mean_is_the_highest_of_equal_ones():
     same = {"a": [0.3, 0.4], "b": [0.4, 0.3]}
-    assert conclusion(compared(True, **same), 2)[1:] == ["a and b have the same mean."]
+    assert conclusion(compared(True, **same)).startswith("a and b have the same mean of 2 seeds;")
     partial = compare_arms(METRICS[0], {"a": {1: 2.0, 2: 2.1}, "b": {1: 2.0, 2: 2.1}, "c": {7: 1.0}}, "a")
-    assert "a and b have the same mean." in conclusion(partial, 3), "c, which is left out, has another"
-    tied = conclusion(compared(True, **same, c=[0.1, 0.9]), 3)
-    assert tied[1].startswith("c has the highest mean, but with 2 seeds c does not differ")
-    tied = conclusion(compared(True, **same, c=[0.1, 0.2]), 3)
-    assert tied[1].startswith("a and b have the highest mean, but with 2 seeds a does not differ significantly from c")
+    assert conclusion(partial).startswith("a and b have the same mean of 2 seeds (left out for lack of seeds: c);")
+    tied = conclusion(compared(True, **same, c=[0.1, 0.2]))
+    assert tied.startswith("a and b have the highest mean of 2 seeds;")
+    (nothing,) = [conclusion(compare_arms(METRICS[0], {"a": {1: 3.0}, "b": {2: 3.1}}, "a"))]
+    assert nothing == "No two arms have a result of the same seed, so they cannot be compared."
 
 
 def test_two_seeds_make_no_difference_significant():
@@ -74,7 +115,7 @@ def test_two_seeds_make_no_difference_significant():
     assert three.from_baseline["b"].significant
     minus = two.from_baseline["b"]
     assert (minus.significant, minus.interval, minus.p_adjusted) == (False, None, 1.0)
-    assert "no arm can be recommended" in conclusion(two, 2)[0]
+    assert "fewer than 3 seeds show no significant difference" in conclusion(two)
 
 
 def test_an_interval_has_no_values_that_cannot_exist():
@@ -83,19 +124,3 @@ def test_an_interval_has_no_values_that_cannot_exist():
         interval = compare_arms(metric, {"a": dict(enumerate(values))}, "a").means["a"].interval
         assert interval[0] == ends[0]
         assert ends[1] in (None, interval[1])
-
-
-def test_an_arm_without_all_seeds_is_named():
-    found = conclusion(compared(False, a=[3.0, 3.1, 3.0], b=[4.0, 4.1, 4.01], c=[2.0]), 4)
-    assert found[0] == "a is recommended by held-out loss (3 seeds)."
-    assert found[2:] == [
-        "1 of 4 arms have no result and are left out.",
-        "Left out, for lack of the 3 seeds of the others: c.",
-    ]
-    metric = next(one for one in METRICS if one.better)
-    (nothing,) = conclusion(compare_arms(metric, {"a": {1: 3.0}, "b": {2: 3.1}}, "a"), 2)
-    assert nothing == "No two arms have a result of the same seed, so held-out loss cannot be compared."
-
-
-def test_no_curve_without_an_evaluation():
-    assert curve("a", [], 0) == {}

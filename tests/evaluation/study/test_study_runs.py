@@ -7,12 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from data_prep.common.errors import UserError
 from evaluation.study import Stopped, run_study, write_study_report
 from launchers.commands.study_run import study_commands
-from pretrain.config import Config
 from pretrain.config_files import load_config
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for
@@ -22,19 +20,15 @@ from tests.support.study_runs import Pretended, kept, run, settings, study_confi
 def test_a_training_is_told_all_that_its_arm_changes(data, tmp_path):
     place = tmp_path / "it's: a #place"
     place.mkdir()
-    config = study_config(place, data)
-    study = kept(config, arms=(["span"], ["0.3:0.15"], ["100/0/0"]))
+    falls = "masking={rate: {schedule: linear, start: 0.3, end: 0.15}, strategy: span}"
+    study = kept(study_config(place, data), "train.steps=7", over=[falls, "optim.lr=1e-3,3e-3"])
     run(study, commands := Pretended(), only=[2])
     words = commands.called[0]
     loaded = load_config(Path(words[1]), [word for word in words[2:] if "=" in word])
-    assert loaded.run.dir == study.folder / "runs/span-0.3to0.15-100-0-0/seed-2"
-    assert (loaded.run.seed, loaded.train.steps, loaded.eval.masks) == (2, 40, "common")
+    assert loaded.run.dir == study.folder / "runs/masking=linear-0.3-0.15-span,lr=0.003/seed-1"
+    assert (loaded.run.seed, loaded.train.steps, loaded.optim.lr) == (1, 7, 3e-3)
     assert loaded.track.parent == "study"
-    assert (
-        loaded.masking
-        == Config.model_validate(yaml.safe_load(config.read_text()) | {"masking": study.arms[0].masking}).masking
-    )
-    assert loaded.masking.rate.start == 0.3
+    assert (loaded.masking.rate.start, loaded.masking.strategy) == (0.3, "span")
 
 
 def test_a_study_goes_through_all_its_runs_and_then_has_nothing_to_do(config, tmp_path):
@@ -46,15 +40,15 @@ def test_a_study_goes_through_all_its_runs_and_then_has_nothing_to_do(config, tm
     assert failed == []
     assert did == [
         f"{command} {arm}/seed-1"
-        for arm in ("token-0.15", "span-0.15")
+        for arm in ("strategy=token", "strategy=span")
         for command in ("train", "export", "evaluate", "finetune")
     ]
-    assert said[-2] == "run 2 of 2: span-0.15, seed 1, 40 steps"
+    assert said[-2] == "run 2 of 2: strategy=span, seed 1, 40 steps"
     evaluate = commands.called[2]
     assert evaluate[2:8] == ["--data", study.data, "--pairs", str(pairs), "--limit", "7"]
     assert run(study, commands) == ([], ["2 of 2 runs are done already"], [])
     assert study.primary == "downstream"
-    assert set(study.contents) == {"data.train", "data.valid", "--pairs", "--finetune --train", "--finetune --valid"}
+    assert set(study.contents) == {"data.valid", "--pairs", "--finetune --train", "--finetune --valid"}
 
 
 def test_what_was_done_elsewhere_meanwhile_is_not_done_again(config):
@@ -67,7 +61,7 @@ def test_what_was_done_elsewhere_meanwhile_is_not_done_again(config):
             run(study, only=[2])
 
     assert run_study(study, commands, say) == []
-    assert said[-1] == "run 2 of 2: span-0.15, seed 1: done meanwhile"
+    assert said[-1] == "run 2 of 2: strategy=span, seed 1: done meanwhile"
     assert commands.commands()
     assert "span" not in " ".join(commands.commands())
 
@@ -87,7 +81,7 @@ def test_results_that_were_damaged_or_lost_are_made_again(config, tmp_path):
     failed, _, did = run(study, commands)
     assert (failed, did) == (
         [],
-        [f"{word}/seed-1" for word in ("evaluate token-0.15", "finetune token-0.15", "finetune span-0.15")],
+        [f"{word}/seed-1" for word in ("evaluate strategy=token", "finetune strategy=token", "finetune strategy=span")],
     )
     assert run(study)[2] == []
 
@@ -99,7 +93,7 @@ def test_a_run_of_another_study_is_not_taken_for_ones_own(config):
     place.write_text(json.dumps(json.loads(place.read_text()) | {"settings": "of another"}))
     failed, _, did = run(study)
     assert did == []
-    assert "holds a run of another study, or of other steps; remove it" in failed[0]
+    assert "holds a run of another study, or with other settings; remove it" in failed[0]
 
 
 def test_a_stopped_training_is_gone_on_with(config):
@@ -109,7 +103,7 @@ def test_a_stopped_training_is_gone_on_with(config):
     with pytest.raises(Stopped):
         run(study, commands)
     _, _, did = run(study, commands)
-    assert did[:2] == ["train token-0.15/seed-1", "export token-0.15/seed-1"]
+    assert did[:2] == ["train strategy=token/seed-1", "export strategy=token/seed-1"]
     assert settings(commands.called[1])["run.resume"] == "auto"
 
 
@@ -141,22 +135,46 @@ def test_a_study_sends_nothing_to_mlflow_but_its_trainings(config):
 def test_a_run_that_fails_keeps_no_other_from_its_turn(config):
     study = kept(config, seeds=2)
     commands = Pretended()
-    commands.fails = lambda words: words[0] == "train" and "span" in str(settings(words)["masking"]["strategy"])
+    commands.fails = lambda words: words[0] == "train" and settings(words)["masking.strategy"] == "span"
     failed, _, did = run(study, commands)
     assert len(failed) == 2
     assert (
-        "span-0.15, seed 1: `maskwright train` ended with exit code 1: first line / error: it went wrong" in failed[0]
+        "strategy=span, seed 1: `maskwright train` ended with exit code 1: first line / error: it went wrong"
+        in failed[0]
     )
-    assert did.count("evaluate token-0.15/seed-2") == 1
+    assert did.count("evaluate strategy=token/seed-2") == 1
     write_study_report(study)
     text = (study.folder / "report.md").read_text()
-    assert "2 of 4 runs are not done, and are left out: span-0.15, seed 1, span-0.15, seed 2." in text
+    assert "2 of 4 runs are not done, and are left out: strategy=span, seed 1, strategy=span, seed 2." in text
     assert "cannot be compared" in text
+
+
+def test_arms_that_are_worse_get_no_more_seeds(config):
+    """The sequential test needs two seeds; a failed arm gets no more seeds until its run succeeds."""
+    study = kept(config, over=["optim.lr=1,2,3,4"], seeds=4, stop_early=True)
+    commands = Pretended({"lr=1": 4.0, "lr=2": 4.02, "lr=3": 9.0, "lr=4": 4.01})
+    commands.fails = lambda words: words[0] == "train" and settings(words)["optim.lr"] == 4
+    failed, said, did = run(study, commands)
+    assert [error.partition(":")[0] for error in failed] == ["lr=4, seed 1"]
+    assert [did.count(f"train lr={lr}/seed-{seed}") for lr in (1, 2) for seed in (1, 2, 3, 4)] == [1] * 8
+    assert [f"train lr=3/seed-{seed}" in did for seed in (1, 2, 3, 4)] == [True, True, False, False]
+    assert said.count("run 11 of 16: lr=3, seed 3: left out: worse than the best arm after 2 seeds") == 1
+    assert "run 8 of 16: lr=4, seed 2: left out: seed 1 failed" in said
+    commands.fails = lambda words: False
+    failed, said, did = run(study, commands)
+    assert failed == []
+    assert [word for word in did if "train" in word] == [f"train lr=4/seed-{seed}" for seed in (1, 2, 3, 4)]
+    write_study_report(study)
+    text = (study.folder / "report.md").read_text()
+    assert "> Stopped early, as worse than the best arm: lr=3 (after 2) seeds." in text
+    assert "not done" not in text
+    assert "| lr=3 | 2 |" in text
+    assert not json.loads((study.folder / "report.json").read_text())["missing"]
 
 
 def test_only_some_runs(config):
     study = kept(config, seeds=1)
-    assert run(study, only=[2])[2] == [f"{word} span-0.15/seed-1" for word in ("train", "export", "evaluate")]
+    assert run(study, only=[2])[2] == [f"{word} strategy=span/seed-1" for word in ("train", "export", "evaluate")]
     with pytest.raises(UserError, match="has the runs 1 to 2, and no run 3"):
         run(study, only=[3])
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluation.study.early_stopping import stopped_arms
 from evaluation.study.paired_statistics import (
     holm,
     mean_of,
@@ -130,3 +131,38 @@ def test_where_all_arms_are_equal_hardly_any_study_tells_two_apart():
         found = compare_arms(metric, {str(n): seeds(*row) for n, row in enumerate(values)}, "0")
         wrong += bool(found.verdict.worse) or any(one.significant for one in found.from_baseline.values())
     assert wrong / studies < 0.05 + 2 * (0.05 * 0.95 / studies) ** 0.5
+
+
+@pytest.mark.parametrize(
+    "means,planned,errors,saved",
+    [  # means in residual deviations; the true error, and the share of runs that are not made
+        ([0, 0], 3, (0.03, 0.07), (0, 0.03)),
+        ([0] * 8, 5, (0, 0.05), (0, 0.02)),
+        ([0, 0, 0, 0, 3, 3, 6, 10], 5, (0, 0.03), (0.2, 0.3)),
+        ([0, 4, 4, 4], 4, (0, 0.01), (0.2, 0.3)),
+    ],
+)
+def test_the_sequential_test_stops_bad_arms_and_rarely_the_best(means, planned, errors, saved):
+    """2,000 studies: the chance to stop the best arm, here the first one, is at most 5%; 5% exactly for two arms."""
+    rng, arms = np.random.default_rng(0), [str(number) for number in range(len(means))]
+    wrong = left_out = 0
+    for _ in range(2000):
+        noise = rng.normal(size=(len(means), planned)) + 5 * rng.normal(size=planned)  # seeds have something in common
+        values = {arm: seeds(*row) for arm, row in zip(arms, (noise.T + means).T.tolist(), strict=True)}
+        stopped = stopped_arms(values, arms, planned, False, planned)
+        wrong += "0" in stopped
+        left_out += sum(planned - seen for seen in stopped.values())
+    assert errors[0] <= wrong / 2000 <= errors[1]
+    assert saved[0] <= left_out / (2000 * planned * len(means)) <= saved[1]
+
+
+def test_the_sequential_test_by_hand():
+    """Residuals of 0.5 and -0.5 in each row: s = 1, t = 8 / (1 * sqrt(2 / 2)) = 8 with 1 degree, p = 0.0396 < 0.05."""
+    values = {"a": seeds(1.0, 2.0, 0.0), "b": seeds(10.0, 9.0, 0.0)}
+    assert stopped_arms(values, "ab", 3, False, 3) == {"b": 2}
+    assert stopped_arms(values, "ab", 3, True, 3) == {"a": 2}
+    assert stopped_arms(values, "ab", 4, False, 3) == {}, "two looks, each at 2.5%"
+    assert stopped_arms(values, "abc", 3, False, 3) == {}, "two comparisons"
+    assert stopped_arms(values, "ab", 3, False, 1) == {}, "too early"
+    assert stopped_arms({"a": seeds(1, 1), "b": seeds(2, 2)}, "ab", 3, False, 3) == {}, "no variation"
+    assert stopped_arms({"a": seeds(1.0, 2.0), "b": {2: 9.0}}, "ab", 3, False, 3) == {}, "a failed run"

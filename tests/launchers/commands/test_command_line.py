@@ -88,7 +88,7 @@ def test_the_help_fits_one_screen(words, monkeypatch):
 WITHOUT_JSON = {
     *("demo", "init", "train", "branch", "stop", "export", "publish", "tokenizer train"),
     *("prep run", "prep task", "prep merge", "prep weights", "mask show"),
-    *("study masking", "study run", "track models", "track export", "launch slurm", "launch prep"),
+    *("study sweep", "study run", "track models", "track export", "launch slurm", "launch prep"),
 }
 """Commands that do something, or print a text."""
 

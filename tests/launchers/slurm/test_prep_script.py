@@ -257,8 +257,8 @@ def test_a_job_of_a_study_asks_for_what_the_cluster_section_says(config):
 
 def test_a_dry_run_of_a_study_prints_the_scripts_and_writes_nothing(config):
     before = sorted(config.parent.rglob("*"))
-    words = ["--strategies", "token", "--rates", "0.15", "--seeds", "2", "--slurm", "--dry-run", "cluster.cpu=true"]
-    ended = command("study", "masking", config, *words)
+    words = ["--over", "optim.lr=1e-3", "--seeds", "2", "--slurm", "--dry-run", "cluster.cpu=true"]
+    ended = command("study", "sweep", config, *words)
     assert ended.code == 0, ended.err
     assert ended.out.count("#!/usr/bin/env bash") == 2
     assert "job1=$(sbatch --parsable --array=1,2 " in ended.out

@@ -130,7 +130,7 @@ def test_every_command_that_starts_runs_refuses(config, tmp_path):
     for words in (
         ["train", str(config), gone, "--procs", "1"],
         ["launch", "slurm", str(config), gone, "--cpu", "--dry-run"],
-        ["study", "masking", str(config), gone, "--dry-run"],
+        ["study", "sweep", str(config), gone, "--over", "optim.lr=1", "--dry-run"],
     ):
         assert "model.init" in str(CliRunner().invoke(app, words).exception), words
     found = examine_machine(load_config(config, [gone]))

@@ -1,4 +1,4 @@
-"""`maskwright study masking --slurm` on a real Slurm cluster: an array of runs, one stop request, the report."""
+"""`maskwright study sweep --slurm` on a real Slurm cluster: an array of runs, one stop request, the report."""
 
 import json
 import os
@@ -26,8 +26,8 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
         "cluster": {"cpu": True},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    words = ["study", "masking", tmp_path / "config.yaml", "--slurm"]
-    words += ["--strategies", "token,span", "--rates", "0.15", "--seeds", "1"]
+    words = ["study", "sweep", tmp_path / "config.yaml", "--slurm", "--over", "masking.strategy=token,span"]
+    words += ["--seeds", "1"]
 
     def submit() -> str:
         return maskwright(cluster, *words)
@@ -36,7 +36,7 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
     array, report = (study / "slurm/jobs").read_text().split()[1::2]
     with pytest.raises(AssertionError, match=f"Jobs {array} {report} of"):
         submit()
-    last = study / "runs/span-0.15/seed-1"
+    last = study / "runs/strategy=span/seed-1"
     wait_for(lambda: steps_done(last / "status.json") > 0, 3 * START_SECONDS)
     cluster.run("scancel", "--batch", "--signal=USR1", f"{array}_2")
     for element in (1, 2):
@@ -46,11 +46,11 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
     assert cluster.wait(report, START_SECONDS) == "COMPLETED", job_log(study, report)
     found = json.loads((study / "report.json").read_text())
     assert not found["missing"]
-    assert found["values"]["steps"]["token-0.15"] == {"1": 400}
+    assert found["values"]["steps"]["strategy=token"] == {"1": 400}
     steps = [json.loads(line)["step"] for line in (last / "journal.jsonl").read_text().splitlines()]
-    assert len({*steps}) == found["values"]["steps"]["span-0.15"]["1"]
+    assert len({*steps}) == found["values"]["steps"]["strategy=span"]["1"]
     assert json.loads((last / "environment.json").read_text())["earlier_starts"]
-    other = json.loads((study / "runs/token-0.15/seed-1/environment.json").read_text())
+    other = json.loads((study / "runs/strategy=token/seed-1/environment.json").read_text())
     assert other["earlier_starts"] == [], "the other one is not queued again"
 
     assert "Submitted run" not in submit()

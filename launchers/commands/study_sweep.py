@@ -1,4 +1,4 @@
-"""`maskwright study masking`: compare masking strategies on your data."""
+"""`maskwright study sweep`: compare values of any keys of the config on your data."""
 
 import shlex
 from pathlib import Path
@@ -12,32 +12,20 @@ from launchers.commands.study_run import run_to_report
 from launchers.display import CommandProgress
 
 
-def study_masking(
+def study_sweep(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML config of a run; run.dir is the study folder")],
+    over: Annotated[
+        list[str],
+        typer.Option(metavar="KEY=VALUE,...", help="values of a key; repeat it for more keys, in all combinations"),
+    ],
     overrides: Overrides = None,
-    strategies: Annotated[
-        str, typer.Option(metavar="NAME,...", help="values of masking.strategy")
-    ] = "token,whole_word,span",
-    rates: Annotated[
-        str,
-        typer.Option(
-            metavar="RATE,...", help="values of masking.rate; 0.3:0.15 decreases from the first to the last step"
-        ),
-    ] = "0.15,0.3,0.3:0.15",
-    replacements: Annotated[
-        str,
-        typer.Option(
-            metavar="M/R/K,...",
-            help="percent of selected tokens that become [MASK], become a random token, or are kept",
-        ),
-    ] = "80/10/10",
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="seeds per arm; you can raise it later")] = 3,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="steps of a run; by default train.steps of the config")
-    ] = None,
+    stop_early: Annotated[
+        bool, typer.Option("--stop-early", help="no more seeds for arms that are worse than the best, from 2 seeds on")
+    ] = False,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="ARM", help="arm to compare with, for example token-0.15; the first by default"),
+        typer.Option(metavar="ARM", help="arm to compare with, for example lr=0.001; the first by default"),
     ] = None,
     pairs: PairsOption = None,
     pairs_limit: Annotated[int | None, typer.Option(min=1, help="pairs per UID; all by default")] = None,
@@ -56,7 +44,7 @@ def study_masking(
         bool, typer.Option("--slurm", help="submit a Slurm job array with the settings of cluster:")
     ] = False,
 ) -> None:
-    """Train every strategy at every rate and replacement, evaluate all models the same way, and report the differences.
+    """Train each combination of values with several seeds, evaluate all models the same way, report the differences.
 
     Run the same command to resume, also with more `--seeds`. The folder run.dir holds the runs, report.html, report.md
     and report.json.
@@ -65,29 +53,28 @@ def study_masking(
 
     Examples:
 
-        maskwright study masking configs/demo.yaml run.dir=runs/study --steps 60 --seeds 2 \\
-            --strategies token,span --rates 0.15
-        maskwright study masking configs/bert-mini.yaml --seeds 5 --pairs blimp.jsonl.zst
-        maskwright study masking configs/bert-mini.yaml --finetune "--task classification --train a.tsv --valid b.tsv"
-        maskwright study masking configs/bert-mini.yaml --strategies token,span --rates 0.15,0.4 run.dir=runs/study
-        maskwright study masking configs/bert-mini.yaml --slurm cluster.partition=gpu
+        maskwright study sweep configs/demo.yaml run.dir=runs/study train.steps=60 --seeds 2 --over optim.lr=1e-3,4e-3
+        maskwright study sweep configs/bert-mini.yaml --over optim.lr=3e-4,1e-3,3e-3 --over model.size.hidden=128,256
+        maskwright study sweep configs/bert-mini.yaml --over masking.strategy=token,span --pairs blimp.jsonl.zst
+        maskwright study sweep my.yaml --over "masking.rate=0.15,{schedule: linear, start: 0.3, end: 0.15}"
+        maskwright study sweep configs/bert-mini.yaml --over optim.lr=1e-3,2e-3 --slurm cluster.partition=gpu
     """
-    from evaluation.study import check_inputs, define
+    from evaluation.study import check_inputs, define, open_sweep
     from launchers.local import gpu_count
-    from pretrain.resuming import load_to_start
 
-    changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]
-    settings, _ = load_to_start(config, changes, keep=True)
+    if slurm and stop_early:
+        raise UserError("--stop-early is for one machine: --slurm queues all runs together. Remove one of the two.")
+    sweep = open_sweep(config, overrides or [], over)
+    settings = sweep.configs[0]
     processes = procs or (settings.cluster.gpus_per_node if slurm else max(1, gpu_count()))
     try:
         words = shlex.split(finetune)
     except ValueError as error:  # an unclosed quote, or a backslash at the end
         raise UserError(f"--finetune {finetune!r} cannot be split into options ({error})") from error
     finetuning = finetune_parameters(words) if words else {}
-    varied = (strategies.split(","), rates.split(","), replacements.split(","))
     with CommandProgress("checking the study"):
-        study = define(settings, *varied, baseline, seeds, processes, pairs, pairs_limit, words)
-        check_inputs(settings, pairs, pairs_limit, finetuning)
+        study = define(sweep, baseline, seeds, stop_early, processes, pairs, pairs_limit, words)
+        check_inputs(sweep.configs, pairs, pairs_limit, finetuning)
     if dry_run:
         print("\n".join(study.describe()))
         if slurm:
@@ -95,7 +82,7 @@ def study_masking(
 
             study_chain(study, settings).show()
         return
-    study.save(settings)
+    study.save(sweep)
     if slurm:
         from launchers.slurm import submit_study
 
