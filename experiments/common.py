@@ -59,10 +59,12 @@ def maskwright(
     module: str = "launchers.cli",
     seconds: float | None = None,
     also: Sequence[int] = (),
+    folder: Path | None = None,
 ) -> int:
-    """Run a command, or another module of this checkout, in --work, one thread per process; show its output.
+    """Run a command, or another module of this checkout, one thread per process; show its output.
 
     Args:
+        folder: to run it in; by default --work.
         seconds: end it after so long, with the exit code OUT_OF_TIME.
         also: exit codes besides 0 that are no error.
 
@@ -74,7 +76,7 @@ def maskwright(
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     environment |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(args.work / "cache")}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    code = run_module(command, environment, args.work, seconds)
+    code = run_module(command, environment, folder or args.work, seconds)
     if code and code not in also:
         raise UserError(f"{module} {words[0]} ended with exit code {code}; run the command again to resume")
     return code

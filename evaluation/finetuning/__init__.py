@@ -8,4 +8,4 @@ seed and resumes from them. `open_task` reads and checks the examples of a task.
 from evaluation.finetuning.experiment import Finetuning, open_task
 from evaluation.finetuning.heads import FinetuneSettings
 from evaluation.finetuning.result_file import FinetuneResults
-from evaluation.finetuning.suite import Entrant, SuiteRun, entrants_of, read_suite
+from evaluation.finetuning.suite import Entrant, Suite, SuiteRun, entrants_of, read_suite

@@ -41,6 +41,7 @@ def folder(tmp_path_factory):
             for word in WORDS
         ),
         "treebank.conllu": TREEBANK + "\n" + TREEBANK,
+        "suite.yaml": "tasks: {a: {task: classification, train: sst2.tsv, valid: sst2.tsv, lr: [1e-3], epochs: [1]}}",
         "pairs.txt": "".join(f"{word} {other} {n}\n" for n, word in enumerate(WORDS) for other in ("the", "and")),
     }
     for name, content in files.items():
@@ -62,6 +63,7 @@ EXPERIMENTS = [  # in this order: later ones use models of earlier ones
     ("selected_tokens", f"{TEXT} {TASKS}", "| rare |"),
     ("objectives", f"{TEXT} {TASKS}", "## At equal time"),
     ("merges", f"{TEXT}", "linear-decay, all"),
+    ("tasks", "small/models/natural --suite suite.yaml --work tasks", "| random weights |"),
     ("layers.by_objective", f"{TEXT} --also models/1-grams --shuffled", "| 1-grams | shuffled words | predicted |"),
     ("dependencies", "small/models/natural --treebank treebank.conllu --work trees", "linear chain"),
     (
