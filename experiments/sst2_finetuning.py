@@ -69,11 +69,9 @@ def _run(
     finetuning = Finetuning(folder, settings, files)
     path = args.work / f"sst2-{name}.json"
     results = finetuning.open_results(path, None)
-    for seed in seeds[len(results.results) :]:
-        result, _ = finetuning.run_seed(seed, lambda done, total, line: None)
-        results.results.append(result)
-        results.write(path)
-        print(f"SST-2, {name}, seed {seed}: {result.metrics['accuracy']:.4f}, {result.seconds:.0f} s", flush=True)
+    for result in finetuning.train_seeds(results, seeds, lambda done, total, line: None, path):
+        accuracy = f"{result.metrics['accuracy']:.4f}"
+        print(f"SST-2, {name}, seed {result.seed}: {accuracy}, {result.seconds:.0f} s", flush=True)
     saved = json.loads(path.read_text(encoding="utf-8"))
     by_seed = dict(zip(seeds, saved["scores"], strict=True))
     return Tuned(rate, by_seed, saved["baseline"]["accuracy"], sum(run["seconds"] for run in saved["runs"]))

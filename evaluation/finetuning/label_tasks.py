@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.naive_bayes import MultinomialNB
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
@@ -96,15 +96,9 @@ class Regression:
 def naive_bayes(examples: Sequence[Example], labels: Sequence[int], held_out: Sequence[Example]) -> list[int]:
     """Predict held-out labels with a naive Bayes model of the tokens. The two texts of a pair count as one."""
     n_tokens = 1 + max(max(example["input_ids"]) for example in [*examples, *held_out])
-    model = MultinomialNB().fit(_counts(examples, n_tokens), labels)
-    return [int(label) for label in model.predict(_counts(held_out, n_tokens))]
-
-
-def _counts(examples: Sequence[Example], n_tokens: int) -> csr_array:
-    """Token counts of each text: [texts, n_tokens] int64."""
-    tokens = [example["input_ids"] for example in examples]
-    bounds = np.cumsum([0, *map(len, tokens)])
-    return csr_array((np.ones(bounds[-1], dtype=np.int64), np.concatenate(tokens), bounds), (len(tokens), n_tokens))
+    counter = CountVectorizer(analyzer=lambda example: example["input_ids"], vocabulary=range(n_tokens))
+    model = MultinomialNB().fit(counter.transform(examples), labels)
+    return [int(label) for label in model.predict(counter.transform(held_out))]
 
 
 def _text_columns(settings: FinetuneSettings, path: str, labels: Sequence[str] = _LABELS) -> tuple[str, ...]:
