@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from argparse import Namespace
 from types import SimpleNamespace
 
 import numpy as np
@@ -61,6 +62,7 @@ def test_recipes_are_configs_of_the_length_that_was_asked_for(ideas):
     assert slots == pytest.approx(1_000_000, rel=0.01)
     assert config.stages[-1].seq_len == SEQ_LEN
     assert 0 < config.schedule.warmup_steps < config.train.steps
+    assert config.optim.lr == pytest.approx(1e-3 * math.prod(IDEAS[idea].lr for idea in ideas))
     assert (values == values_of([], Setting(batch=8), 1_000_000) | {"run.dir": "x"}) == (ideas in ([], ["BERT's form"]))
 
 
@@ -133,6 +135,53 @@ def test_passages_are_the_same_for_each_tokenizer_and_leave_out_long_ones():
     assert all(" " not in word and word.startswith(tuple("01234")) for word in words)
     assert 0.08 < len(words) / 900 < 0.22
     assert passages_of(texts, [Tokenizer(9), Tokenizer(1)], 100, 100) == []
+
+
+class FakeBench:
+    """Our recipe reaches the target of 2 bits from 700 steps of 4,096 slots on; the log has the runs in order."""
+
+    def __init__(self):
+        self.log: list[str] = []
+        self.unigram = lambda: 3.0
+
+    def maskwright(self, name, values, seed, shares=(1.0,)):
+        self.log.append(f"{name} {seed}")
+        slots = values["train.steps"] * values["train.global_batch_size"] * SEQ_LEN
+        return result(1.0 if slots >= 700 * 4096 else 2.5 + abs(values["optim.lr"] - 1e-3))
+
+    def trainer_steps(self, usual, model, minutes):
+        return round(1000 * minutes)
+
+    def trainer(self, usual, model, seed, steps):
+        self.log.append(f"trainer {seed}")
+        return result(2.0)
+
+
+def test_sides_take_turns_and_ours_trains_longer_until_it_reaches_the_target():
+    bench = FakeBench()
+    args = Namespace(search_tokens=10**6, search_runs=3, seeds=3, minutes=1, share=0.6, tries=4)
+    results = speedrun.compare(bench, args)
+    turns = (
+        "trainer 0, usual recipe 0, our recipe 0, our recipe 1, usual recipe 1, trainer 1, trainer 2, usual recipe 2"
+    )
+    ours = ", our recipe 0, our recipe 1, our recipe 2"
+    assert ", ".join(bench.log[3:]) == f"{turns}, our recipe 2{ours}"
+    assert (results.usual, results.reached) == (Setting(), True)
+    args.tries = 1
+    assert not speedrun.compare(bench, args).reached
+
+
+def test_each_idea_that_changes_a_recipe_is_added_alone_and_removed_alone():
+    args = Namespace(search_tokens=10**6, quick=False)
+    arms = speedrun.arms(Setting("modernbert"), args)
+    assert {change for recipe, change in arms if recipe == "ours"} == {
+        "",
+        *(f"with {idea}" for idea in IDEAS if idea not in OURS),
+        *(f"without {idea}" for idea in OURS[1:]),
+    }
+    usual = {change for recipe, change in arms if recipe == "usual"}
+    assert usual == {"", *(f"with {idea}" for idea in IDEAS if idea != "ModernBERT's form")}
+    assert arms["ours", "without Muon"]["optim.name"] == "adamw"
 
 
 def test_texts_with_frequent_words_are_easiest():
