@@ -86,7 +86,8 @@ def _runs(values: Values) -> str:
     if "seeds" in (probe := values.get("probe", {})):
         rate = f"{probe['tokens_per_second']:,.0f}"
         decision = f"After their first steps they read {rate} tokens a second, so {probe['seeds']} could go on."
-    return f"""{next(iter(runs.values()))["model"]}, the seeds at the same time. Losses are of held-out text, with the
+    first = next(iter(runs.values()))
+    return f"""{first["model"]} on {first["machine"]}, the seeds at the same time. Losses are of held-out text, with the
 masks of training. {decision}
 
 {table(head, *rows)}"""
