@@ -1,15 +1,20 @@
 """Figures of benchmark pages: changes between layers, and right pairs by set."""
 
 import json
+import threading
+import time
+from argparse import Namespace
 
 import pytest
 
+from experiments.babylm import Results, watch
 from experiments.babylm_text import FILES, count, select
 from experiments.common import read_text_lines
 from experiments.layers.by_objective import OBJECTIVES, changes, marked, p_value
 from experiments.small_models import CONFIG, config_of
 from experiments.word_order import by_set
 from pretrain.config import Config
+from pretrain.run import Entry
 
 
 def test_the_models_are_valid_runs_which_differ_in_the_objective_alone():
@@ -35,6 +40,28 @@ def test_babylm_chooses_whole_documents_within_the_words(tmp_path):
     counts = count(tmp_path / "b")
     assert (counts["train"]["words"], counts["valid"]["words"]) == (300, 50)
     assert counts["train"]["documents"] == len(chosen["b"]["train"])
+
+
+@pytest.mark.parametrize(
+    ("rate", "left", "stopped"), [(5e5, 300, []), (4e5, 300, [2]), (2e5, 300, [1, 2]), (5e5, 80, [0, 1, 2])]
+)
+def test_babylm_stops_runs_that_the_time_does_not_allow(rate, left, stopped, tmp_path):
+    """After the probe by the rate of three runs together, and all of them before the time of evaluation."""
+    args = Namespace(work=tmp_path, out=tmp_path / "page.md", gpu=True, quick=False, seeds=3, masked_limit=400)
+    args.end, args.probe_steps = time.time() + left, 60
+    for seed in range(3):
+        (tmp_path / f"runs/{seed}").mkdir(parents=True)
+        lines = [Entry(step, 1.0, {"speed/tokens_per_second": rate}).to_line() for step in range(60)]
+        (tmp_path / f"runs/{seed}/journal.jsonl").write_bytes(b"".join(lines))
+    over, results = threading.Event(), Results(args)
+    watching = threading.Thread(target=watch, args=(args, results, over))
+    watching.start()
+    watching.join(2)
+    over.set()
+    watching.join()
+    assert [seed for seed in range(3) if (tmp_path / f"runs/{seed}/STOP").exists()] == stopped
+    assert left < 90 or results.of("probe") == {"tokens_per_second": 3 * rate, "seeds": 3 - len(stopped)}
+    assert left < 90 or "No model is trained yet." in args.out.read_text()
 
 
 def change(value: float, half: float) -> dict[str, float]:
