@@ -81,16 +81,8 @@ def full_location(value: str) -> str:
     return hub._replace(split=hub.split or splits[0]).location
 
 
-def read_records(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a data set of the Hub, with the values of all columns, each with its place."""
-    data = _load(location)
-    with _errors(location):
-        for number, record in enumerate(data, 1):
-            yield f"{location}, row {number}", record
-
-
 @functools.lru_cache(maxsize=4)  # a worker reads many ranges of one data set
-def _load(location: str) -> Any:
+def load_hub(location: str) -> Any:
     """The datasets.Dataset of a location."""
     import datasets
 
@@ -109,7 +101,7 @@ def examine_hub(location: str, options: Options) -> tuple[int, str, tuple[int, .
     """Bytes of the needed columns, digest, and bytes of each unit."""
     import datasets
 
-    hub, data = _parse(location), _load(location)
+    hub, data = _parse(location), load_hub(location)
     check_schema(data.features.arrow_schema, options, location)
     with _errors(location):
         size = data.select_columns(column_names(data.features.arrow_schema, options)).data.nbytes
@@ -126,7 +118,7 @@ def examine_hub(location: str, options: Options) -> tuple[int, str, tuple[int, .
 
 def read_hub(part: InputRange) -> Iterator[SourceRow]:
     """The rows of a range of a data set of the Hub."""
-    location, data = part.source.location, _load(part.source.location)
+    location, data = part.source.location, load_hub(part.source.location)
     schema = data.features.arrow_schema
     check_schema(schema, part.options, location)
     with _errors(location):

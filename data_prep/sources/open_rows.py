@@ -62,9 +62,10 @@ def examine(source: SourceInput, cache: Cache, options: Options | None = None) -
 
 def hub_records(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the rows of a data set of the Hub, each with its place. location: of an input that `find_inputs` found."""
-    from data_prep.sources import hub
+    from data_prep.sources.hub import load_hub
 
-    return hub.read_records(location)
+    for number, record in enumerate(load_hub(location), 1):
+        yield f"{location}, row {number}", record
 
 
 def _content(path: Path) -> tuple[int, str]:

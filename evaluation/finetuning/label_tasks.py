@@ -163,26 +163,18 @@ def _examples(
     rows: list[TableRow], held_out: list[TableRow], targets: Mapping[str, float], tokenizer: Any, max_length: int
 ) -> tuple[list[Example], list[Example], list[str]]:
     """Encode rows. Return training and held-out examples, and a note on truncated ones. targets: of labels."""
-    (examples, cut), (predicted, cut_held_out) = (
-        _encoded(part, targets, tokenizer, max_length) for part in (rows, held_out)
-    )
-    return examples, predicted, cut_note(cut + cut_held_out, len(rows) + len(held_out), "examples", max_length)
-
-
-def _encoded(
-    rows: list[TableRow], targets: Mapping[str, float], tokenizer: Any, max_length: int
-) -> tuple[list[Example], int]:
-    """Encode rows; return the examples and the number of truncated ones."""
-    texts = [[row.cells[place] for row in rows] for place in range(len(rows[0].cells) - 1)]
+    both = [*rows, *held_out]
+    texts = [[row.cells[place] for row in both] for place in range(len(rows[0].cells) - 1)]
     encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False)
-    for row, ids_of in zip(rows, encoded["input_ids"], strict=True):
+    for row, ids_of in zip(both, encoded["input_ids"], strict=True):
         if not ids_of:  # this tokenizer adds no special tokens
             raise UserError(f"{row.place}: the text is empty")
     examples = [
         {name: encoded[name][number] for name in encoded} | {"labels": targets[_label(row)]}
-        for number, row in enumerate(rows)
+        for number, row in enumerate(both)
     ]
-    return examples, sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    return examples[: len(rows)], examples[len(rows) :], cut_note(cut, len(both), "examples", max_length)
 
 
 def number_labels(path: str, all_have: str, names: set[str]) -> dict[str, int]:
@@ -217,10 +209,11 @@ class TokenTask:
                 if label not in ids:
                     raise UserError(f"{sentence.place}: no training example has the label {label!r} of {word!r}")
         self._absent = "O" if "O" in counts else counts.most_common(1)[0][0]
-        examples, _, cut = _word_examples(sentences, ids, tokenizer, settings.max_length)
-        predicted, self._firsts, cut_held_out = _word_examples(held_out, ids, tokenizer, settings.max_length)
-        self.notes = cut_note(cut + cut_held_out, len(sentences) + len(held_out), "sentences", settings.max_length)
-        if not (learnable := with_targets(examples)):
+        both, trained = [*sentences, *held_out], len(sentences)
+        examples, firsts, cut = _word_examples(both, ids, tokenizer, settings.max_length)
+        predicted, self._firsts = examples[trained:], firsts[trained:]
+        self.notes = cut_note(cut, len(both), "sentences", settings.max_length)
+        if not (learnable := with_targets(examples[:trained])):
             raise UserError(f"{shown(train)}: no word has a token within {settings.max_length}; nothing can be learnt")
         options = label_options(self._labels)
         self.heads = [Head("", AutoModelForTokenClassification, learnable, lambda _: predicted, most_likely, options)]

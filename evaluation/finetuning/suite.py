@@ -128,7 +128,7 @@ def entrants_of(models: Sequence[Path]) -> list[Entrant]:
 class SuiteRun:
     """The fine-tunings of a suite. Their results and models are kept in `folder`, and the same call resumes.
 
-    show: called with the trainings done, their total, and the current one. say: called with a line for the user.
+    show: called with the steps of a training done, their total, and what is done. say: called with a line for the user.
     on_seed: called with a title, the results so far and the entrant after each seed of the chosen settings.
     """
 
@@ -138,7 +138,6 @@ class SuiteRun:
     show: Callable[[int, int, str], None]
     say: Callable[[str], None]
     on_seed: Callable[[str, FinetuneResults, Entrant], None]
-    _done: int = 0
     _tuned: dict[tuple[str, str], Path] = field(default_factory=dict)  # folders of models, by entrant and task
 
     def check(self, file: Path) -> None:
@@ -205,17 +204,13 @@ class SuiteRun:
         file, out = place.with_name(f"{place.name}.json"), place if keep_model else None
         place.parent.mkdir(parents=True, exist_ok=True)
         results = finetuning.open_results(file, out)
-        trainings = [task.seeds + len(task.choices) * (len(task.choices) > 1) for task in self.tasks.values()]
-        total = len(self.entrants) * sum(trainings)
-        for result in finetuning.train_seeds(
-            results, seeds, lambda step, steps, line: self.show(self._done, total, f"{title}, {line}"), file, out
-        ):
+        show = lambda step, steps, line: self.show(step, steps, f"{title}, {line}")  # noqa: E731
+        for result in finetuning.train_seeds(results, seeds, show, file, out):
             settings, score = finetuning.settings, f"{results.metric} {result.metrics[results.metric]:.4f}"
             how = f"learning rate {settings.lr:g}, epochs {settings.epochs}, seed {result.seed}"
             self.say(f"{title}, {how}: {score}, {result.seconds:.0f} s")
             if result.seed != SEARCH_SEED:
                 self.on_seed(title, results, entrant)
-        self._done += len(seeds)
         return results
 
 
