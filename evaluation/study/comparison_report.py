@@ -9,10 +9,10 @@ from typing import Any
 
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_file, write_json
-from evaluation.study.paired_statistics import MIN_PAIRS, Difference, Mean, Verdict
+from evaluation.study.paired_statistics import MIN_PAIRS, Difference, Mean
 from evaluation.study.study_file import Study
 from evaluation.study.study_picture import picture_of
-from evaluation.study.study_results import Comparisons, Metric, StudyResults, Unit, read_results
+from evaluation.study.study_results import Comparisons, StudyResults, Unit, read_results
 from pretrain.reporting import write_page
 
 _SCRIPTS = ("page.js", "chart.js", "study.js")
@@ -83,13 +83,14 @@ def _page_values(study: Study, results: StudyResults) -> dict[str, Any]:
         "path": str(study.folder.absolute()),
         "time": time.time(),
         "summary": (
-            f"{len(study.arms)} arms, {_seeds(study.seeds)} each, the same weights and rows for a seed; {study.about}; "
-            f"baseline {study.baseline}."
+            f"{_count(len(study.arms), 'arm')}, {_count(study.seeds, 'seed')} each, of the same weights and rows; "
+            f"{study.about}; baseline {study.baseline}."
         ),
         "notices": _notices(study, results),
         "conclusions": [
             {"title": each.metric.title + _DECIDES * (each.metric.key == study.primary), "text": conclusion(each)}
             for each in compared
+            if len(study.arms) > 1
         ],
         "table": _table(study, results),
         "how": [_HOW, _YARDSTICK, *([_STOPPED] if results.stopped else [])],
@@ -164,12 +165,13 @@ def conclusion(comparisons: Comparisons) -> str:
     metric, verdict = comparisons.metric, comparisons.verdict
     if verdict is None:
         return "No two arms have a result of the same seed, so they cannot be compared."
-    equal = _equal(verdict, metric)
+    differences = verdict.differences[verdict.best]
+    equal = [name for name in verdict.level if not float(_value(differences[name].mean, metric.unit, signed=True))]
     has = "have" if equal else "has"
     extreme = "highest" if metric.better == "higher" else "lowest"
-    if len(equal) == len(verdict.differences[verdict.best]):
+    if len(equal) == len(differences):
         extreme = "same"
-    sentence = f"{_listed([verdict.best, *equal])} {has} the {extreme} mean of {_seeds(verdict.seeds)}"
+    sentence = f"{_listed([verdict.best, *equal])} {has} the {extreme} mean of {_count(verdict.seeds, 'seed')}"
     if verdict.left_out:
         sentence += f" (left out for lack of seeds: {_listed(verdict.left_out)})"
     if verdict.seeds < MIN_PAIRS:
@@ -178,14 +180,8 @@ def conclusion(comparisons: Comparisons) -> str:
     return sentence + (f"; not significantly: {_listed(verdict.level)}." if verdict.level else ".")
 
 
-def _seeds(count: int) -> str:
-    return f"{count} seed{'s' * (count > 1)}"
-
-
-def _equal(verdict: Verdict, metric: Metric) -> list[str]:
-    """The arms whose difference from the best one is zero after rounding."""
-    differences = verdict.differences[verdict.best]
-    return [name for name in verdict.level if not float(_value(differences[name].mean, metric.unit, signed=True))]
+def _count(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count > 1)}"
 
 
 def _listed(words: Sequence[str]) -> str:

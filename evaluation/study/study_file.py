@@ -1,6 +1,5 @@
 """A study and its files: the definition (STUDY/study.json) and the runs."""
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,14 +50,12 @@ def read_result(path: Path) -> dict[str, Any]:
 class StudyRun:
     """One run of a study.
 
-    folder: its run folder. settings: digest of everything that determines the run's results: 64 hexadecimal digits.
-    results: names of the files with its results.
+    folder: its run folder. results: names of the files with its results.
     """
 
     arm: Arm
     seed: int
     folder: Path
-    settings: str
     results: tuple[str, ...]
 
     @property
@@ -66,15 +63,9 @@ class StudyRun:
         return f"{self.arm.name}, seed {self.seed}"
 
     @property
-    def recorded(self) -> str | None:
-        """The settings of the finished run; None if it is not finished, or the record is damaged."""
-        settings = read_result(self.folder / RECORD).get("settings")
-        return settings if isinstance(settings, str) else None
-
-    @property
     def is_done(self) -> bool:
-        """Whether the run has a record of this study, and all results."""
-        return self.recorded == self.settings and all(read_result(self.folder / name) for name in self.results)
+        """Whether the run has its record, and all results."""
+        return all(read_result(self.folder / name) for name in (RECORD, *self.results))
 
 
 class Study(BaseModel):
@@ -125,12 +116,6 @@ class Study(BaseModel):
                 raise ValueError("all arms override the same keys")
         return self
 
-    @property
-    def digest(self) -> str:
-        """Digest of everything except the number of seeds, which may grow: 64 hexadecimal digits."""
-        values = self.model_dump(mode="json", exclude={"seeds"})
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
     @classmethod
     def open(cls, folder: Path) -> "Study":
         """Read the study in a folder. Raises UserError if there is no study, or it cannot be read."""
@@ -159,15 +144,12 @@ class Study(BaseModel):
     @property
     def runs(self) -> list[StudyRun]:
         """All runs, seed by seed, so that an unfinished study can already compare arms. More seeds come last."""
-        digest, runs = self.digest, []
         results = (EVALUATION, FINETUNING) if self.finetune else (EVALUATION,)
-        for seed in range(1, self.seeds + 1):
-            for arm in self.arms:
-                path = self.folder / "runs" / arm.name / f"seed-{seed}"
-                decides = json.dumps([digest, arm.name, seed])
-                settings = hashlib.sha256(decides.encode()).hexdigest()
-                runs.append(StudyRun(arm, seed, path, settings, results))
-        return runs
+        return [
+            StudyRun(arm, seed, self.folder / "runs" / arm.name / f"seed-{seed}", results)
+            for seed in range(1, self.seeds + 1)
+            for arm in self.arms
+        ]
 
     @property
     def unfinished(self) -> list[int]:
@@ -200,6 +182,8 @@ def continued(study: Study) -> Study:
     if RunFolder(folder).status.exists():
         raise UserError(f"{folder} is the folder of a run; choose another run.dir for the study")
     if not (folder / "study.json").exists():
+        if (folder / "runs").exists():
+            raise UserError(f"{folder}/runs has runs of a study without its study.json; choose another run.dir")
         return study
     before = Study.open(folder)
     check_same(before, study, f"{folder} holds another study", "choose another run.dir, or ask for the same one")

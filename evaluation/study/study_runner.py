@@ -118,11 +118,9 @@ def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
     Args:
         report: called with the current task and the steps trained so far.
 
-    Raises UserError if a command fails, or the folder holds a different run, and Stopped after a request to stop.
+    Raises UserError if a command fails, and Stopped after a request to stop.
     """
     log = run.folder / LOG
-    if run.recorded not in (None, run.settings):
-        raise UserError(f"{run.folder} holds a run of another study, or with other settings; remove it")
     for name in (RECORD, *run.results):
         if name == RECORD or not read_result(run.folder / name):
             _remove(run.folder / name)
@@ -141,7 +139,7 @@ def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
     if study.finetune:
         report("fine-tuning", run.arm.steps)  # resumes from its file
         _measure(maskwright, ["finetune", str(model), *study.finetune], run.folder / FINETUNING, log)
-    write_json(run.folder / RECORD, {"settings": run.settings})
+    write_json(run.folder / RECORD, {"steps": run.arm.steps})
 
 
 def _train(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable[[str, int], None]) -> None:

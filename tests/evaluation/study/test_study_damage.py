@@ -32,7 +32,7 @@ def test_a_result_that_is_a_link_is_measured_again(config, tmp_path: Path) -> No
     assert run(study)[2] == []
 
 
-@pytest.mark.parametrize("text", [DEEP, LONG, f'{{"settings": {LONG}}}', "\0", "pipe"])
+@pytest.mark.parametrize("text", [DEEP, LONG, f'{{"steps": {LONG}}}', "\0", "pipe"])
 def test_damaged_results_are_measured_again(config, text: str) -> None:
     study = kept(config, seeds=1)
     run(study)

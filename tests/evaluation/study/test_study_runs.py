@@ -86,14 +86,12 @@ def test_results_that_were_damaged_or_lost_are_made_again(config, tmp_path):
     assert run(study)[2] == []
 
 
-def test_a_run_of_another_study_is_not_taken_for_ones_own(config):
+def test_runs_of_another_study_are_not_taken_for_ones_own(config):
     study = kept(config, seeds=1)
     run(study)
-    place = study.runs[0].folder / "study.json"
-    place.write_text(json.dumps(json.loads(place.read_text()) | {"settings": "of another"}))
-    failed, _, did = run(study)
-    assert did == []
-    assert "holds a run of another study, or with other settings; remove it" in failed[0]
+    (study.folder / "study.json").unlink()
+    with pytest.raises(UserError, match=r"has runs of a study without its study\.json; choose another run\.dir"):
+        kept(config, "optim.lr=1e-3", seeds=1)
 
 
 def test_a_stopped_training_is_gone_on_with(config):
