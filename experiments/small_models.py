@@ -1,6 +1,7 @@
 """Small models of books for the experiments, which differ in one setting and share a --work folder."""
 
 import argparse
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,23 @@ def train_all(args: argparse.Namespace, changes: dict[str, dict[str, Any]]) -> N
 
 def train(args: argparse.Namespace, name: str, own: dict[str, Any]) -> None:
     """Train runs/NAME and export models/NAME, unless it exists. own: see config_of."""
-    (args.work / f"{name}.yaml").write_text(yaml.safe_dump(config_of(name, own)))
-    common.train(args, f"{name}.yaml", name)
+    common.train(args, write_config(args, name, own).name, name)
+
+
+def write_config(args: argparse.Namespace, name: str, own: dict[str, Any]) -> Path:
+    """Write NAME.yaml in --work. own: see config_of."""
+    path: Path = args.work / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(config_of(name, own)))
+    return path
+
+
+def sweep(args: argparse.Namespace, name: str, own: dict[str, Any], *over: str) -> dict[str, Any]:
+    """Run the study runs/NAME with --seeds, and return its report.json. own: see config_of. over: keys and values."""
+    file = write_config(args, name, own).name
+    keys = [word for text in over for word in ("--over", text)]
+    maskwright(args, "study", "sweep", file, *keys, "--seeds", args.seeds, "--procs", args.procs)
+    report: dict[str, Any] = json.loads((args.work / "runs" / name / "report.json").read_text(encoding="utf-8"))
+    return report
 
 
 def config_of(name: str, own: dict[str, Any]) -> dict[str, Any]:

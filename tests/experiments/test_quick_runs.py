@@ -64,6 +64,8 @@ EXPERIMENTS = [  # in this order: later ones use models of earlier ones
     ("objectives", f"{TEXT} {TASKS}", "## At equal time"),
     ("merges", f"{TEXT}", "linear-decay, all"),
     ("tasks", "small/models/natural --suite suite.yaml --work tasks", "| random weights |"),
+    ("learning_rate_transfer", TEXT, "loss at 0.001 minus best"),
+    ("loss_and_compute", TEXT, "Predicted before it began"),
     ("layers.by_objective", f"{TEXT} --also models/1-grams --shuffled", "| 1-grams | shuffled words | predicted |"),
     ("dependencies", "small/models/natural --treebank treebank.conllu --work trees", "linear chain"),
     (
