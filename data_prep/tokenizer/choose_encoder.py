@@ -25,7 +25,9 @@ from data_prep.tokenizer.encoders import (
     without_specials,
 )
 from data_prep.tokenizer.long_words import Preparation, plain
-from data_prep.tokenizer.word_starts import Unsupported, WordRule, word_rule
+from data_prep.tokenizer.pattern_words import PatternWords
+from data_prep.tokenizer.token_bytes import Unsupported, WordRule
+from data_prep.tokenizer.word_starts import word_rule
 
 PROBE_CHARACTERS = 1 << 15  # about 10 ms with the tokenizers library, at the start of each task
 PROBE_TEXTS = 32
@@ -62,7 +64,7 @@ class Encoders:
         except UserError:  # no unknown token
             self._specials = []
         self.library = self.reference
-        if self._rule:
+        if self._rule and not isinstance(self._rule, PatternWords):  # which is right for settled texts alone
             self.library = HuggingFaceEncoder(tokenizer, self._rule, preparation)
 
         def build() -> TextEncoder:

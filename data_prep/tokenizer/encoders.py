@@ -14,7 +14,7 @@ from tokenizers import Encoding, Tokenizer
 
 from data_prep.common.errors import UserError, one_line
 from data_prep.tokenizer.long_words import Preparation, plain
-from data_prep.tokenizer.word_starts import WordRule, components
+from data_prep.tokenizer.token_bytes import WordRule, components
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 """Ids uint32 [n_tokens] of all texts in order, lengths int64 [n_texts], word starts bool [n_tokens] or None."""
@@ -25,14 +25,23 @@ _AT_SPACE_OR_NEWLINE = re.compile(r"(?<=\w)[ \n](?=\w)")
 # Prepend are not among them: they treat the ends of a piece as ends of the text.
 _LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer", "Nmt", "Precompiled", "Sequence"}
 
-# Letters and numbers of Unicode 17 (https://www.unicode.org/Public/17.0.0/ucd/DerivedAge.txt): gigatoken 0.10 knows
-# them, tokenizers 0.23 does not. Words, and therefore ids, depend on them.
-_NEW_BASIC = "\u088f\u0c5c\u0cdc\ua7ce\ua7cf\ua7d2\ua7d4\ua7f1"
+# Letters, numbers and marks that Unicode 14 does not have (https://www.unicode.org/Public/18.0.0/ucd/DerivedAge.txt),
+# with unassigned characters between them. Words, and therefore ids, depend on them, and the libraries have tables of
+# different versions: tokenizers 0.23 and gigatoken 0.10 of 16 and 17, pyarrow 17 to 25 of 15 and later.
+_NEW_BASIC = re.compile(
+    "[\u0558\u058b\u058c\u05c8\u05c9\u088f\u0897\u0b53\u0b54\u0c5c\u0cdc\u0cf3\u0ece\u1acf-\u1af0\u1c89\u1c8a\u208f"
+    "\u209d-\u209f\ua7cb-\ua7cf\ua7d2\ua7d4\ua7da-\ua7f1\uab6c\uab6d]"
+)
 _NEW_BEYOND = re.compile(
-    "[\U00010940-\U00010959\U00010ec5-\U00010ec7\U00011db0-\U00011ddb\U00011de0-\U00011de9\U00016ea0-\U00016eb8"
-    "\U00016ebb-\U00016ed3\U00016ff2-\U00016ff6\U000187f8-\U000187ff\U00018d09-\U00018d1e\U00018d80-\U00018df2"
-    "\U0001e6c0-\U0001e6de\U0001e6e0-\U0001e6e2\U0001e6e4\U0001e6e5\U0001e6e7-\U0001e6ed\U0001e6f0-\U0001e6f4"
-    "\U0001e6fe\U0001e6ff\U0002b73a-\U0002b73f\U0002cea2-\U0002cead\U000323b0-\U00033479]"
+    "[\U000105c0-\U000105f3\U000107bb-\U000107bf\U00010940-\U00010959\U00010d40-\U00010d85\U00010ec2-\U00010eff"
+    "\U0001123f-\U00011241\U00011380-\U000113e2\U000116d0-\U000116e3\U00011b0a\U00011b60-\U00011b67"
+    "\U00011bc0-\U00011bf9\U00011db0-\U00011df1\U00011f00-\U00011f5a\U0001246f\U00012475-\U0001247f"
+    "\U00012550-\U00012686\U0001342f\U00013440-\U000143fa\U00016100-\U00016139\U00016d40-\U00016d79"
+    "\U00016ea0-\U00016ed3\U00016ff2-\U00016ff6\U000187f8-\U000187ff\U00018cd6-\U00018cff\U00018d09-\U00018d20"
+    "\U00018d80-\U000191d2\U0001b123-\U0001b132\U0001b155\U0001b168\U0001ccf0-\U0001ccf9\U0001d127\U0001d128"
+    "\U0001d250-\U0001d2d3\U0001d6a6\U0001df1f-\U0001dfff\U0001e030-\U0001e08f\U0001e4d0-\U0001e4f9"
+    "\U0001e5d0-\U0001e5fa\U0001e6c0-\U0001e6ff\U0002b739-\U0002b73f\U0002b81e\U0002cea2-\U0002cead"
+    "\U0002ebf0-\U0002ee5d\U00031350-\U00033479\U0003d000-\U0003fc3f]"
 )
 
 
@@ -244,10 +253,10 @@ def _hidden(token: str, specials: set[str]) -> str:
 
 
 def is_settled(text: str) -> bool:
-    """Whether all libraries agree which characters of the text are letters and numbers."""
+    """Whether all libraries agree which characters of the text are letters, numbers and marks."""
     if text.isascii():
         return True
-    if any(character in text for character in _NEW_BASIC):
+    if _NEW_BASIC.search(text):
         return False
     if len(text.encode("utf-16-le", "surrogatepass")) == 2 * len(text):  # faster than a search; true for most texts
         return True

@@ -25,7 +25,7 @@ class Spelling:
         UserError if there is no valid tokenizer.json.
         """
         from data_prep.tokenizer.hf_tokenizer import load
-        from data_prep.tokenizer.word_starts import Unsupported, byte_tokens
+        from data_prep.tokenizer.token_bytes import Unsupported, byte_tokens
 
         tokenizer = load(folder)
         settings = json.loads(tokenizer.to_str())

@@ -8,13 +8,22 @@ from typing import Any
 import numpy as np
 import orjson
 import zstandard
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from data_prep.tokenizer import Encoders, describe_tokenizer, load
 from tests.support.forked import ROOT
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 MIXED = "naïve 東京　ひらがな тест 12 ١٢ ½ e\u0301 it's we'll I'M they're 'd n’t — 😀👩‍👩‍👧  \t\n\n x\u00a0y ''s "
+_ENDS = r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_SHORT = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_BEFORE = r"[^\r\n\p{L}\p{N}]?"
+PATTERNS = {  # of Llama 3, GPT-4o and GPT-2
+    "llama-3": rf"{_SHORT}|{_BEFORE}\p{{L}}+" + _ENDS.replace("/", ""),
+    "o200k": f"{_BEFORE}{_UPPER}*{_LOWER}+{_SHORT}?|{_BEFORE}{_UPPER}+{_LOWER}*{_SHORT}?{_ENDS}",
+    "gpt-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+}
 
 
 def demo_texts() -> list[str]:
@@ -90,6 +99,15 @@ def all_tokenizers(corpus) -> dict[str, dict[str, Any]]:
     bert, bpe, pieces, sentencepiece = wordpiece(corpus), byte_level(corpus), unigram(corpus), sentencepiece_bpe(corpus)
     prefix = pre_tokenizers.ByteLevel(add_prefix_space=True)
     words = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    split = {
+        name: pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(pattern), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        for name, pattern in PATTERNS.items()
+    }
     marks = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])  # as Llama 2's
     return {
         "bert": bert,
@@ -101,6 +119,12 @@ def all_tokenizers(corpus) -> dict[str, dict[str, Any]]:
         ),  # as ModernBERT's
         "bpe-prefix-added": changed(bpe, pre_tokenizer=prefix, added=["  ", "|||IP|||"]),
         "bpe-lowercase": changed(bpe, normalizer=normalizers.Lowercase()),
+        "llama-3": changed(
+            byte_pairs(bpe, ["'r", "'l", "'S", "rx", " '", "  ", "Ċ ", "12"]), pre_tokenizer=split["llama-3"]
+        ),
+        "llama-3-added": changed(bpe, pre_tokenizer=split["llama-3"], added=["  ", "|||IP|||"]),
+        "o200k": changed(bpe, pre_tokenizer=split["o200k"]),
+        "split-gpt-2": changed(bpe, pre_tokenizer=split["gpt-2"]),
         "bpe-strip": changed(bpe, normalizer=normalizers.Strip()),
         "bpe-bytes": byte_pairs(bpe, ["'r", "'l", "'v", "rx", " '", "  "]),
         "bpe-whole": byte_level(corpus, use_regex=False),
