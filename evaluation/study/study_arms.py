@@ -110,7 +110,9 @@ def in_name(value: Any) -> str:
     """A value with only letters that a folder name may have."""
     if isinstance(value, dict | list):
         return "-".join(map(in_name, value.values() if isinstance(value, dict) else value))
-    if type(value) in (int, float):
+    if isinstance(value, float):
         return f"{value:.12g}"
     text = hide_secrets(value) if isinstance(value, str) else on_one_line(value)
+    if isinstance(value, int):
+        return text[:_LONGEST]
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text).strip("-.")[-_LONGEST:]

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.common.reading import MAX_FLOAT
 from evaluation.study.study_arms import arm_name, in_name
 from evaluation.study.study_file import Study
 from evaluation.study.study_results import Comparisons
@@ -22,7 +23,7 @@ def picture_of(study: Study, compared: Comparisons) -> dict[str, Any]:
     for key in study.arms[0].overrides:
         every = [arm.overrides[key] for arm in study.arms]
         values[key] = [value for place, value in enumerate(every) if value not in every[:place]]
-    numeric = {key for key, of in values.items() if all(type(value) in (int, float) for value in of)}
+    numeric = {key for key, of in values.items() if all(map(_is_number, of))}
     key = max(values, key=lambda key: (len(values[key]), key in numeric))
     shown = sorted(values[key]) if key in numeric else values[key]
     places = shown if key in numeric else [*range(len(shown))]
@@ -41,6 +42,10 @@ def picture_of(study: Study, compared: Comparisons) -> dict[str, Any]:
     }
     log = key in numeric and shown[0] > 0 and shown[-1] >= _LOG_FROM * shown[0]
     return {"charts": [chart], "key": {"name": key, "values": places, "labels": [*map(in_name, shown)], "log": log}}
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= MAX_FLOAT
 
 
 def _line(label: str, hue: int, points: list[tuple[float, str]], compared: Comparisons) -> dict[str, Any]:

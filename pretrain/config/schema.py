@@ -146,12 +146,6 @@ class Config(Section):
         return next((kind for kind in self.objective_kinds if kind.fills_masks), self.objective_kinds[0])
 
     @property
-    def only_fills_drawn_masks(self) -> bool:
-        """Whether the objective is masked language modelling and nothing else."""
-        kind = self.objective_kind
-        return len(self.objective_kinds) == 1 and kind.draws_masks and kind.fills_masks
-
-    @property
     def masks_at_a_rate(self) -> bool:
         """Whether an objective of this config reads masking.rate."""
         return any("rate" not in OBJECTIVES[part.kind].unread for part in self.objectives)

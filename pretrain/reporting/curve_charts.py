@@ -112,8 +112,6 @@ def rounded(value: float) -> float:
 
 def _as_list(value: Any) -> Any:
     """Arrays as lists of rounded values."""
-    if isinstance(value, dict):
-        return {key: _as_list(inner) for key, inner in value.items()}
     if not isinstance(value, np.ndarray):
         return value
     return list(map(rounded, value.tolist())) if value.dtype.kind == "f" else value.tolist()

@@ -131,6 +131,7 @@ def test_the_grid_names_each_arm_and_keeps_its_overrides():
         "optim.betas": [0.9, 0.98],
     }
     assert [*grid(["model.init=/a/../b c,null"])] == ["init=a-..-b-c", "init=null"]
+    assert [*grid(["optim.lr=-1,true"])] == ["lr=-1", "lr=true"]
     assert [*grid(["data.train='s3://b/x?signature=abc'"])] == ["train=s3-b-x-signature"]
     assert [*grid(["optim.lr=1", "phases.end.optim.lr=2"])] == ["optim.lr=1,phases.end.optim.lr=2"]
 
@@ -144,6 +145,7 @@ def test_the_grid_names_each_arm_and_keeps_its_overrides():
         (["optim.lr=1,1.0"], "--over optim.lr: give each key once, and each of its values once"),
         (["optim.lr=1", "optim.lr=2"], "give each key once"),
         (["model.init=a b,a-b"], "init=a-b would name two arms"),
+        ([f"optim.lr=1{400 * '0'},1{401 * '0'}"], "would name two arms"),
         (["run.seed=1,2"], "--over run.seed: the study names and seeds the runs"),
         (["track.uri=none"], "--over track.uri: it does not change a model"),
         (["data={}"], "--over data: all arms are compared by one held-out data set"),
