@@ -32,6 +32,10 @@ OnStep = Callable[[str], None]
 """Called after each step, and before each prediction, with the part of the training that runs."""
 
 
+class Diverged(UserError):
+    """The loss is not finite."""
+
+
 @dataclass
 class TrainedHead:
     """A trained model, and for each epoch its mean loss (nats), held-out outputs, and end (Unix seconds)."""
@@ -159,7 +163,7 @@ class _EpochRecord(TrainerCallback):
         if (loss := more["logs"].get("loss")) is None:  # the summary of the training
             return
         if not math.isfinite(loss):
-            raise UserError(f"{self._line}, epoch {round(state.epoch)}: the loss is not finite; try a lower --lr")
+            raise Diverged(f"{self._line}, epoch {round(state.epoch)}: the loss is not finite; try a lower --lr")
         self._trained.losses.append(loss)
         self._trained.times.append(time.time())
 

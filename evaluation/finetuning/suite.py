@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraint
 from data_prep.common.errors import UserError
 from data_prep.common.intervals import interval_of_seeds
 from evaluation.finetuning.experiment import Finetuning
+from evaluation.finetuning.head_training import Diverged
 from evaluation.finetuning.heads import FinetuneSettings
 from evaluation.finetuning.result_file import FinetuneResults
 from pretrain.config_files import explain_invalid, read_yaml
@@ -174,8 +175,13 @@ class SuiteRun:
         if len(task.choices) > 1:
             searching = task.open(model, init, task.search)
             for lr, epochs in task.choices:
-                results = self._train(searching.varied(lr=lr, epochs=epochs), entrant, f"{name}-search", [SEARCH_SEED])
-                scores[lr, epochs] = results.mean(results.metric)
+                try:
+                    results = self._train(
+                        searching.varied(lr=lr, epochs=epochs), entrant, f"{name} search", [SEARCH_SEED]
+                    )
+                    scores[lr, epochs] = results.mean(results.metric)
+                except Diverged as error:
+                    self.say(f"{name}, {entrant.name}, learning rate {lr:g} is left out: {error}")
         lr, epochs = max(scores, key=lambda choice: scores[choice], default=task.choices[0])
         finetuning = task.open(model, init).varied(lr=lr, epochs=epochs)
         is_start = name in {other.start for other in self.tasks.values()}

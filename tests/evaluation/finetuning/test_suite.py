@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from evaluation.finetuning import Finetuning, read_suite
+from evaluation.finetuning.head_training import Diverged
+from evaluation.finetuning.result_file import Epoch, SeedResult
 from evaluation.finetuning.suite import is_above
 from launchers.app import app
 from pretrain.export import model_digest
@@ -99,6 +101,18 @@ def test_settings_are_chosen_seeds_are_trained_and_a_killed_suite_resumes(folder
     next(folder.glob("out.json.tasks/random-*")).rename(folder / "before")  # the one that was broken off
     evaluate("--uri", "none")
     assert json.loads((folder / "out.json").read_text())["tasks"] == results
+
+
+def test_a_learning_rate_whose_loss_is_not_finite_is_not_chosen(folder, monkeypatch):
+    def run_seed(self, seed, on_progress):
+        if self.settings.lr == 1e-2:
+            raise Diverged("the loss is not finite")
+        return SeedResult(seed, 0.1, [Epoch(0.0, {}, self.task.baseline)]), []
+
+    monkeypatch.setattr(Finetuning, "run_seed", run_seed)
+    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"tasks": {"three": SUITE["tasks"]["three"]}}))
+    assert "learning rate 0.01 is left out: the loss is not finite" in evaluate().stderr
+    assert json.loads((folder / "out.json").read_text())["tasks"]["three"]["models"]["model"]["lr"] == 1e-4
 
 
 @pytest.mark.parametrize("change, said", [
