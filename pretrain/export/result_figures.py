@@ -34,7 +34,8 @@ def figures_in(path: Path, digest: str, names: Sequence[Path]) -> list[EvalResul
             paths = {path.resolve() for path in names}
             of_model = [results for name, results in values["models"].items() if Path(name).resolve() in paths]
             return [figure for results in of_model for figure in _evaluation(results, values["settings"])]
-        return [_finetuning(values)] if values["identity"]["model"] == digest else []
+        is_own = values["identity"]["model"] == digest and values["identity"].get("init") != "random"
+        return [_finetuning(values)] if is_own else []
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
         hint = "Name a file that `maskwright evaluate --json` or `maskwright finetune --json` wrote"
         missing = f" (it has no {error})" if isinstance(error, KeyError) else ""

@@ -19,6 +19,8 @@ def test_a_fine_tuning_has_an_interval_over_seeds_and_belongs_to_one_model(tmp_p
         assert figure.metric_args.get("interval_95") == (pytest.approx(interval) if interval else None)
         assert f"mean of {count} seeds" in figure.metric_args["settings"]
         assert figures_in(tmp_path / "results.json", "2" * 64, []) == []
+        FinetuneResults("f1", identity | {"init": "random"}, {"f1": 0.1}, seeds[:count]).write(tmp_path / "random.json")
+        assert figures_in(tmp_path / "random.json", "1" * 64, []) == []
 
 
 @pytest.mark.parametrize("kind", ["another file", "interval of one number"])
