@@ -164,6 +164,9 @@ def conclusion(comparisons: Comparisons) -> str:
     """What one metric says about the arms, as a sentence that is never stronger than the intervals."""
     metric, verdict = comparisons.metric, comparisons.verdict
     if verdict is None:
+        going_on = [arm for arm in comparisons.means if arm not in comparisons.stopped]
+        if comparisons.stopped and len(going_on) == 1:
+            return f"{going_on[0]} is the only arm that was not stopped early."
         return "No two arms have a result of the same seed, so they cannot be compared."
     differences = verdict.differences[verdict.best]
     equal = [name for name in verdict.level if not float(_value(differences[name].mean, metric.unit, signed=True))]

@@ -39,10 +39,14 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Comparison by one metric: mean of each arm, differences from the baseline, and the verdict on the best arm."""
+    """Comparison by one metric: mean of each arm, differences from the baseline, and the verdict on the best arm.
+
+    stopped: arms that were stopped early; only their means are here.
+    """
 
     metric: Metric
     means: dict[str, Mean]
+    stopped: tuple[str, ...]
     from_baseline: dict[str, Difference]
     verdict: Verdict | None
 
@@ -132,4 +136,4 @@ def compare_arms(
     verdict = verdict_of(going_on, metric.better == "higher") if metric.better else None
     differences = verdict.differences if verdict else {}
     from_baseline = {arm: minus[baseline] for arm, minus in differences.items() if baseline in minus}
-    return Comparisons(metric, means, from_baseline, verdict)
+    return Comparisons(metric, means, tuple(stopped), from_baseline, verdict)

@@ -104,8 +104,15 @@ def test_no_mean_is_the_highest_of_equal_ones():
     assert conclusion(partial).startswith("a and b have the same mean of 2 seeds (left out for lack of seeds: c);")
     tied = conclusion(compared(True, **same, c=[0.1, 0.2]))
     assert tied.startswith("a and b have the highest mean of 2 seeds;")
-    (nothing,) = [conclusion(compare_arms(METRICS[0], {"a": {1: 3.0}, "b": {2: 3.1}}, "a"))]
+    nothing = conclusion(compare_arms(METRICS[0], {"a": {1: 3.0}, "b": {2: 3.1}}, "a"))
     assert nothing == "No two arms have a result of the same seed, so they cannot be compared."
+
+
+def test_arms_that_were_stopped_are_not_compared_with_those_that_went_on():
+    values = {"a": {1: 3.0, 2: 3.1, 3: 3.0}, "b": {1: 9.0, 2: 9.1}, "c": {1: 4.0, 2: 4.1, 3: 4.01}}
+    assert conclusion(compare_arms(METRICS[0], values, "b", {"b": 2})).endswith("significantly worse than a: c.")
+    one = conclusion(compare_arms(METRICS[0], values, "b", {"b": 2, "c": 2}))
+    assert one == "a is the only arm that was not stopped early."
 
 
 def test_two_seeds_make_no_difference_significant():

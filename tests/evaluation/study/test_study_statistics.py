@@ -121,15 +121,19 @@ def test_seeds_are_those_that_leave_the_most_degrees_of_freedom():
     assert (found.left_out, found.seeds) == (("e",), 4)  # 3 x 3; b, c and d alone would have 2 x 4
 
 
-def test_where_all_arms_are_equal_hardly_any_study_tells_two_apart():
-    """The data choose the best of 6, and the baseline has a separate table. Neither may add errors."""
+@pytest.mark.parametrize("stop_early", [False, True])
+def test_where_all_arms_are_equal_hardly_any_study_tells_two_apart(stop_early):
+    """The data choose the best of 6, the baseline is in the table, and arms are stopped. None may add errors."""
     rng = np.random.default_rng(1)
-    metric = next(one for one in METRICS if one.better == "higher")
+    metric = next(metric for metric in METRICS if metric.better == "higher")
     studies, wrong = 1000, 0
     for _ in range(studies):
-        values = rng.normal(size=(6, 5)) + rng.normal(size=5)  # seeds have something in common
-        found = compare_arms(metric, {str(n): seeds(*row) for n, row in enumerate(values)}, "0")
-        wrong += bool(found.verdict.worse) or any(one.significant for one in found.from_baseline.values())
+        table = rng.normal(size=(6, 5)) + rng.normal(size=5)  # seeds have something in common
+        values = {str(n): seeds(*row) for n, row in enumerate(table.tolist())}
+        stopped = stopped_arms(values, values, 5, True, 5) if stop_early else {}
+        compared = compare_arms(metric, values, "0", stopped)
+        significant = any(minus.significant for minus in compared.from_baseline.values())
+        wrong += significant or bool(compared.verdict and compared.verdict.worse)
     assert wrong / studies < 0.05 + 2 * (0.05 * 0.95 / studies) ** 0.5
 
 
