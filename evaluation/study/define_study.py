@@ -7,6 +7,7 @@ from typing import Any
 
 from data_prep.common.errors import UserError, working_directory
 from data_prep.common.files import sha256_file
+from data_prep.storage import json_line_files
 from evaluation.study.study_arms import Sweep, arm_words
 from evaluation.study.study_file import Arm, Study, check_same, continued, deciding
 from pretrain.config import Config
@@ -144,10 +145,11 @@ def _contents(config: Config, pairs: str | None, finetune: Sequence[str]) -> dic
 
 
 def _digest(option: str, file: str) -> str:
+    """The digest of a file, or those of the files of a folder."""
     if "://" in file or file.startswith("hub:"):
         return file
     try:
-        return sha256_file(Path(file))
+        return " ".join(sha256_file(Path(part)) for part in json_line_files(file))
     except OSError as error:
         where = f"{option} {file}{working_directory(file)}"
         raise UserError(f"{where} cannot be read: {error.strerror}. Correct the path.") from None

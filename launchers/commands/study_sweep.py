@@ -54,7 +54,7 @@ def study_sweep(
     Examples:
 
         maskwright study sweep configs/demo.yaml run.dir=runs/study train.steps=60 --seeds 2 --over optim.lr=1e-3,4e-3
-        maskwright study sweep configs/bert-mini.yaml --over optim.lr=3e-4,1e-3,3e-3 --over model.size.hidden=128,256
+        maskwright study sweep configs/bert-mini.yaml --over optim.lr=3e-4,1e-3,3e-3 --over model.size=tiny,mini
         maskwright study sweep configs/bert-mini.yaml --over masking.strategy=token,span --pairs blimp.jsonl.zst
         maskwright study sweep my.yaml --over "masking.rate=0.15,{schedule: linear, start: 0.3, end: 0.15}"
         maskwright study sweep configs/bert-mini.yaml --over optim.lr=1e-3,2e-3 --slurm cluster.partition=gpu

@@ -92,6 +92,13 @@ def test_changed_data_are_another_study(config, data, tmp_path):
     assert not (folder / "runs").exists()
     pairs.write_text("one")
     assert open_unchanged(folder).pairs == str(pairs)
+    pairs.rename(tmp_path / "other.jsonl")
+    pairs.mkdir()
+    (pairs / "a.jsonl").write_text("one")
+    assert open_unchanged(folder).pairs == str(pairs), "of a folder, its files count"
+    (pairs / "b.jsonl").write_text("two")
+    with pytest.raises(UserError, match=r"contents\.--pairs was"):
+        open_unchanged(folder)
 
 
 def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_path):
