@@ -109,6 +109,10 @@ def test_counts_and_the_unigram_baseline(corpus):
     assert np.exp(every).sum() == pytest.approx(1)
 
 
+EWOK = {"Context1": "Ann is up.", "Context2": "Ann is down.", "Target1": "She is high.", "Target2": "She is low."}
+TRACKED = {"input_prefix": "Box 1 has", "options": [" a coin.", " a ship.", " it."], "numops": 2}
+
+
 def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
     assert read_pairs(str(pairs_file))[1] == MinimalPair(
         ("a sailor found a coin.", "a sailor found a the."), {"field": "syntax", "UID": "noun"}
@@ -117,10 +121,18 @@ def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
         '{"sentence_good": "a", "sentence_bad": " "}': "line 2 has no text as sentence_bad",
         json.dumps(PAIRS[0])[:-1] + f', "field": {DEEPEST}}}': "line 2 has no text or number as field",
         "[1]": "line 2 is not a JSON object",
+        json.dumps(EWOK): "line 2 has no text as Domain",
+        json.dumps(EWOK | {"Domain": "x", "Target2": 1}): "line 2 has no text as Target2",
+        json.dumps(TRACKED | {"options": " ab"}): "line 2 has no list of two or more options",
+        json.dumps(TRACKED | {"options": [" a", 5]}): "line 2 has no text as an option",
+        json.dumps(TRACKED | {"numops": None}): "no number as numops",
     }.items():
         (tmp_path / "bad.jsonl").write_text(json.dumps(PAIRS[0]) + "\n" + line + "\n")
         with pytest.raises(UserError, match=message):
             read_pairs(str(tmp_path / "bad.jsonl"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"has no \.jsonl file"):
+        read_pairs(str(tmp_path / "empty"))
 
 
 def test_the_query_of_a_url_of_pairs_is_not_told(models, pairs_file):
@@ -162,10 +174,6 @@ def test_babylm_counts_a_tie_as_right_and_every_uid_alike():
     assert (found["babylm"], found["ties"], found["by"]["split:regular"]["accuracy"]) == (0.75, 1, 0.5)
 
 
-EWOK = {"Context1": "Ann is up.", "Context2": "Ann is down.", "Target1": "She is high.", "Target2": "She is low."}
-TRACKED = {"input_prefix": "Box 1 has", "options": [" a coin.", " a ship.", " it."], "numops": 2}
-
-
 def test_other_tests_of_babylm_are_read_with_what_is_not_scored(tmp_path):
     (tmp_path / "social.jsonl").write_text(json.dumps(EWOK | {"Domain": "social"}))
     (tmp_path / "regular.jsonl").write_text(json.dumps(TRACKED))
@@ -175,25 +183,6 @@ def test_other_tests_of_babylm_are_read_with_what_is_not_scored(tmp_path):
     groups = {"split": "regular", "UID": "regular_2_ops"}
     assert tracked == MinimalPair(("Box 1 has a coin.", "Box 1 has a ship.", "Box 1 has it."), groups, 9)
     assert supplement == MinimalPair(("a", "b"), {"UID": "turns"})
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (EWOK, "has no text as Domain"),
-        (EWOK | {"Domain": "x", "Target2": 1}, "has no text as Target2"),
-        (TRACKED | {"options": [" a"]}, "no list of two or more options"),
-        (TRACKED | {"options": " ab"}, "no list of two or more options"),
-        (TRACKED | {"options": [" a", 5]}, "has no text as an option"),
-        (TRACKED | {"numops": None}, "no number as numops"),
-        (None, "has no .jsonl file"),
-    ],
-)
-def test_lines_of_other_tests_that_lack_something_are_named(line, message, tmp_path):
-    if line:
-        (tmp_path / "x.jsonl").write_text(json.dumps(line))
-    with pytest.raises(UserError, match=message):
-        read_pairs(str(tmp_path))
 
 
 def run(**settings) -> dict:
