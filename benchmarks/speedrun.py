@@ -46,7 +46,7 @@ def main() -> None:
     bench.prepare(args.input, args.documents, args.passages)
     comparison = compare(bench, args)
     report(args, comparison)
-    for seed in range(args.seeds if args.ideas else 0):
+    for seed in range((1 if args.quick else args.seeds) if args.ideas else 0):
         for (recipe, change), values in arms(comparison.usual, args).items():
             result = bench.maskwright(f"{recipe} {change}".strip(), values, seed)
             comparison.arms.setdefault((recipe, change), {})[seed] = result

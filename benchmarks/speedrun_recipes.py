@@ -1,13 +1,15 @@
 """The recipes of the speedrun: the usual one, the search for its best settings, and ideas that change it."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-SEQ_LEN = 128
+from benchmarks.train_vs_hf import BETAS, EPS, GRAD_CLIP, SEQ_LEN, WEIGHT_DECAY
+
 WARMUP = 0.06  # of the steps (Liu et al., 2019)
 EASY = "easy"  # the half of the documents with the most frequent words
-OPTIM = {"optim.betas": [0.9, 0.98], "optim.eps": 1e-6, "optim.weight_decay": 0.01, "optim.grad_clip": 1.0}
+OPTIM = {"betas": list(BETAS), "eps": EPS, "weight_decay": WEIGHT_DECAY, "grad_clip": GRAD_CLIP}  # of both sides
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ def search(measure: Callable[[Setting], float], runs: int) -> dict[Setting, floa
 
 
 def best_of(values: Mapping[Setting, float]) -> Setting:
-    return min(values, key=lambda setting: values[setting])
+    """The setting with the lowest value that is a number: a run may diverge."""
+    return min(values, key=lambda setting: math.inf if math.isnan(values[setting]) else values[setting])
 
 
 @dataclass(frozen=True)

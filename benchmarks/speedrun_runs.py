@@ -172,7 +172,7 @@ class Bench:
         return self._result(folder)
 
     def _trainer_settings(self, usual: Setting, model: Path, seed: int, steps: int) -> dict[str, Any]:
-        """Settings of hf_trainer.py, with the optimizer of OPTIM."""
+        """Settings of hf_trainer.py, with the optimizer of `_shared`."""
         sizes = json.loads((model / "config.json").read_text())
         if sizes["model_type"] == "modernbert":
             sizes["sparse_prediction"] = True  # only masked tokens pass the vocabulary matrix, which is faster
@@ -183,7 +183,7 @@ class Bench:
 
     def _shared(self, folder: Path, seed: int, steps: list[int]) -> dict[str, Any]:
         """Config values of all of Maskwright's runs."""
-        return OPTIM | {
+        return {f"optim.{key}": value for key, value in OPTIM.items()} | {
             "run.dir": str(folder / "run"),
             "run.seed": seed,
             "model.size": self.size,
@@ -209,6 +209,7 @@ class Bench:
     def _result(self, folder: Path) -> Result:
         """The result of a folder; it is also added to the list of all results."""
         values = json.loads((folder / "measured.json").read_text())
+        self.out.parent.mkdir(parents=True, exist_ok=True)
         listed = json.loads(self.out.read_text()) if self.out.exists() else {}
         _write(self.out, listed | {folder.name: values})
         result = Result(**values | {"points": tuple(Point(**point) for point in values["points"])})

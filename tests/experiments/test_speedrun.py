@@ -225,7 +225,7 @@ def test_an_interrupted_speedrun_continues_with_its_results(tmp_path, monkeypatc
     trainings: list[str] = []
     for module in (harness, train_vs_hf):
         monkeypatch.setattr(module, "call", lambda command, cwd=tmp_path, env=None: forked(command, cwd, env or {}))
-    page, work = tmp_path / "page.md", tmp_path / "work"
+    page, work = tmp_path / "pages" / "page.md", tmp_path / "work"
     words = ["--input", str(BOOKS), "--quick", "--ideas", "--work", str(work), "--out", str(page)]
     monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks/speedrun.py"), *words])
     with pytest.raises(KeyboardInterrupt):
