@@ -122,18 +122,10 @@ def _ideas(results: Comparison) -> str:
         arm: f"{value.mean:+.4f}{_between(value.interval)}{', significant' if value.significant else ''}"
         for arm, value in zip(changed, minus, strict=True)
     }
-    rows = [
-        [
-            " ".join(arm),
-            str(len(side)),
-            *(
-                f"{statistics.fmean(values):,.{digits}f}"
-                for values, digits in ((_seconds(side).values(), 0), (bits[arm].values(), 4))
-            ),
-            shown.get(arm, ""),
-        ]
-        for arm, side in results.arms.items()
-    ]
+    rows = []
+    for arm, side in results.arms.items():
+        means = [statistics.fmean(values) for values in (_seconds(side).values(), bits[arm].values())]
+        rows.append([" ".join(arm), str(len(side)), f"{means[0]:,.0f}", f"{means[1]:.4f}", shown.get(arm, "")])
     return f"""## Each idea added alone and removed alone
 
 Equal slots; less is better. Differences are means over seeds with Student's t intervals; Holm's procedure covers all
