@@ -226,7 +226,10 @@ def _fit_line(planned: "RunPlan") -> str:
 
 
 def _choices(planned: "RunPlan") -> Table:
-    rows = [(one.change, str(one.micro_batch_size or "none fits"), _gib(one.device_bytes)) for one in planned.choices]
+    rows = [
+        (choice.change, str(choice.micro_batch_size or "none fits"), _gib(choice.device_bytes))
+        for choice in planned.choices
+    ]
     return text_table(("with", "rows", "GiB"), rows, title="The largest micro-batch that fits")
 
 
@@ -244,8 +247,8 @@ def _devices(planned: "RunPlan") -> str:
     """The number of GPUs in words; of processes, if no GPU is named and this machine has none."""
     from launchers.local import gpu_count
 
-    one, many = ("GPU", "GPUs") if planned.gpu or gpu_count() else ("process", "processes")
-    return f"{planned.processes} {one if planned.processes == 1 else many}"
+    singular, plural = ("GPU", "GPUs") if planned.gpu or gpu_count() else ("process", "processes")
+    return f"{planned.processes} {singular if planned.processes == 1 else plural}"
 
 
 def _gib(size: int) -> str:

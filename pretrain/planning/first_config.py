@@ -89,7 +89,7 @@ class Machine:
 
 _COMMENTS = {
     "data": "Rows of this many tokens. Documents share rows, and do not see each other.",
-    "masking": "15% of the tokens are hidden, and the model predicts them. Try rate: 0.3 for longer runs.",
+    "masking": "30% of the tokens are hidden, and the model predicts them.",
     "model": "A ModernBERT. A larger model learns more in a longer time.",
     "optim": "If the loss rises or is not finite, halve lr.",
     "schedule": "lr rises for warmup_steps, stays, and falls in the last 30% of the steps.",
@@ -209,7 +209,7 @@ def _values(name: str, size: Size, steps: int, machine: Machine) -> dict[str, An
     return {
         "run": {"dir": f"runs/{name}", "seed": 0},
         "data": {"train": f"data/{name}/train", "valid": f"data/{name}/valid", "seq_len": size.seq_len},
-        "masking": {"strategy": "token", "rate": 0.15},
+        "masking": {"strategy": "token", "rate": 0.3},
         "model": {"arch": "modernbert", "size": model},
         "optim": {"name": "muon", "lr": size.lr, "betas": [0.9, 0.98]},
         "schedule": {"kind": "wsd", "warmup_steps": max(10, min(1000, steps // 25)), "decay_fraction": 0.3},

@@ -29,7 +29,7 @@ every_recipe = pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.st
 
 def predictions(path: Path) -> list[tuple[str, str]]:
     """Figures in comments: (the words after `maskwright plan`, its result)."""
-    return [(words.replace("\\\n#", " "), found) for words, found in PREDICTION.findall(path.read_text())]
+    return [(words.replace("\\\n#", " "), figures) for words, figures in PREDICTION.findall(path.read_text())]
 
 
 def planned(words: str) -> dict[str, Any]:

@@ -35,13 +35,13 @@ def refusal(*arguments: str) -> str:
 
 
 def test_what_bert_base_needs():
-    found = facts(*BASE, "--gpu", "H100", "--mfu", "0.4")
-    assert found["parameters"] == 109_518_912  # with 30,528 rows of vocabulary
-    assert found["tokens"] == 125_000 * 2048 * 512
-    assert found["flops"] / found["tokens"] == pytest.approx(0.588e9, rel=0.01)  # docs/performance.md
-    assert found["fits"]
-    (speed,) = found["speed"]
-    assert speed["seconds"] == pytest.approx(found["flops"] / (0.4 * 989e12 * 8))
+    planned = facts(*BASE, "--gpu", "H100", "--mfu", "0.4")
+    assert planned["parameters"] == 109_518_912  # with 30,528 rows of vocabulary
+    assert planned["tokens"] == 125_000 * 2048 * 512
+    assert planned["flops"] / planned["tokens"] == pytest.approx(0.588e9, rel=0.01)  # docs/performance.md
+    assert planned["fits"]
+    (speed,) = planned["speed"]
+    assert speed["seconds"] == pytest.approx(planned["flops"] / (0.4 * 989e12 * 8))
     assert speed["gpu_hours"] == pytest.approx(8 * speed["seconds"] / 3600)
 
 
@@ -88,39 +88,39 @@ def test_more_nodes_take_less_time_and_less_memory_each():
 
 
 def test_what_does_not_fit_and_what_would():
-    found = facts(*BASE, "--gpu-memory", "8", "train.micro_batch_size=256")
-    assert found["fits"] is False
-    as_it_is, checkpointed, *others = found["choices"]
+    planned = facts(*BASE, "--gpu-memory", "8", "train.micro_batch_size=256")
+    assert planned["fits"] is False
+    as_it_is, checkpointed, *others = planned["choices"]
     assert as_it_is["change"] == "as it is"
     assert 256 > checkpointed["micro_batch_size"] > as_it_is["micro_batch_size"] >= 1
     assert {"zero.stage=2", "zero.stage=3", "zero.offload=cpu"} < {choice["change"] for choice in others}
-    for choice in found["choices"]:
+    for choice in planned["choices"]:
         changes = [] if choice["change"] == "as it is" else choice["change"].split()
         rows = f"train.micro_batch_size={choice['micro_batch_size']}"
         again = facts(*BASE, "--gpu-memory", "8", rows, *changes)
         assert again["fits"]
-        assert again["device_bytes"] == choice["device_bytes"] <= found["usable_bytes"]
+        assert again["device_bytes"] == choice["device_bytes"] <= planned["usable_bytes"]
         next_larger = next(rows for rows in range(choice["micro_batch_size"] + 1, 257) if 256 % rows == 0)
         assert not facts(*BASE, "--gpu-memory", "8", f"train.micro_batch_size={next_larger}", *changes)["fits"]
 
 
 def test_nothing_fits_into_too_small_a_gpu():
-    found = facts(*BASE, "--gpu-memory", "2.2")
-    assert found["choices"][0]["micro_batch_size"] is None
+    planned = facts(*BASE, "--gpu-memory", "2.2")
+    assert planned["choices"][0]["micro_batch_size"] is None
     assert "does not fit" in invoke(*BASE, "--gpu-memory", "2.2").stdout
 
 
 def test_every_phase_is_planned():
     options = ["configs/modernbert-base.yaml", "--vocab-size", "50368", "--gpus-per-node", "8"]
-    found = facts(*options, "--tokens-per-second", "1e6")
-    first, second, *later = found["stages"]
-    assert [stage["steps"] for stage in found["stages"]] == [10_000, 90_000, 15_000, 3000]
+    planned = facts(*options, "--tokens-per-second", "1e6")
+    first, second, *later = planned["stages"]
+    assert [stage["steps"] for stage in planned["stages"]] == [10_000, 90_000, 15_000, 3000]
     assert [stage["seq_len"] for stage in later] == [8192, 8192]
     assert second["accumulation"] == 2 * first["accumulation"]
-    assert found["tokens"] == sum(stage["tokens"] for stage in found["stages"])
+    assert planned["tokens"] == sum(stage["tokens"] for stage in planned["stages"])
     (short,) = facts(*options, "train.steps=5000", "phases=[]")["stages"]
     assert short["steps"] == 5000
-    assert [stage["phase"] for stage in found["stages"]] == ["small batches", "stable", "long rows", "decay"]
+    assert [stage["phase"] for stage in planned["stages"]] == ["small batches", "stable", "long rows", "decay"]
 
 
 def test_a_model_of_transformers_is_counted(tmp_path):
@@ -128,11 +128,11 @@ def test_a_model_of_transformers_is_counted(tmp_path):
     values = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(values | {"model": {"arch": "auto", "config": model}}))
     options = [tmp_path / "c.yaml", "--vocab-size", "1000"]
-    found = facts(*options, "--gpu", "H100")
-    assert found["flops"] is None
-    assert found["fits"] is None
-    assert found["parameters"] > 64 * 1000
-    assert found["speed"] == []
+    planned = facts(*options, "--gpu", "H100")
+    assert planned["flops"] is None
+    assert planned["fits"] is None
+    assert planned["parameters"] > 64 * 1000
+    assert planned["speed"] == []
     assert "--tokens-per-second" in refusal(*options, "--gpu", "H100", "--mfu", "0.3")
     given = facts(*options, "--tokens-per-second", "100")
     assert given["speed"][0]["seconds"] == pytest.approx(given["tokens"] / 100)
@@ -143,10 +143,10 @@ def test_epochs_and_tokens_of_data(tmp_path):
     make_dataset(tmp_path / "data", [np.full(20, 7)] * 300)
     values = {"run": {"dir": "x"}, "data": {"train": str(tmp_path / "data"), "seq_len": 66}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(values | {"train": {"steps": 25, "global_batch_size": 8}}))
-    found = facts(tmp_path / "c.yaml")
-    assert found["epochs"] == {"data": pytest.approx(2.0)}
-    assert found["tokens"] == 25 * 8 * 66
-    assert found["stages"][0]["shares"] == {"data": 1}
+    planned = facts(tmp_path / "c.yaml")
+    assert planned["epochs"] == {"data": pytest.approx(2.0)}
+    assert planned["tokens"] == 25 * 8 * 66
+    assert planned["stages"][0]["shares"] == {"data": 1}
     make_dataset(tmp_path / "small", [np.full(20, 7)] * 75)
     both = [f"data.train=[{tmp_path / 'data'}, {tmp_path / 'small'}]", "data.temperature=2"]
     assert facts(tmp_path / "c.yaml", *both)["stages"][0]["shares"] == pytest.approx(
@@ -154,7 +154,7 @@ def test_epochs_and_tokens_of_data(tmp_path):
     )
     assert "Rows: data 66.7%, small 33.3%" in CliRunner().invoke(app, ["plan", str(tmp_path / "c.yaml"), *both]).stdout
     whole = facts(tmp_path / "c.yaml", "--vocab-size", "1000")
-    assert whole["flops"] > found["flops"]  # documents do not see each other
+    assert whole["flops"] > planned["flops"]  # documents do not see each other
 
 
 def test_a_measured_speed(tmp_path):
@@ -163,10 +163,10 @@ def test_a_measured_speed(tmp_path):
         journal.append(step, {"speed/tflops": 1.0 if step <= 10 else 100.0 + step % 3})
     journal.append(31, {"eval/loss": 3.0})
     journal.close()
-    found = facts(*BASE, "--from", tmp_path)
-    (speed,) = found["speed"]
+    planned = facts(*BASE, "--from", tmp_path)
+    (speed,) = planned["speed"]
     assert speed["source"] == f"median of 20 steps of {tmp_path}"
-    assert speed["seconds"] == pytest.approx(found["flops"] / (101e12 * 8))
+    assert speed["seconds"] == pytest.approx(planned["flops"] / (101e12 * 8))
     (tmp_path / "journal.jsonl").write_bytes(b"\xff\n" + (tmp_path / "journal.jsonl").read_bytes() + b'{"step": 3')
     assert facts(*BASE, "--from", tmp_path)["speed"][0]["seconds"] == pytest.approx(speed["seconds"])
 

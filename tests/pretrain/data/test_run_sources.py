@@ -40,9 +40,9 @@ def test_names_and_weights(data, tmp_path):
     short = make_dataset(tmp_path / "web" / "train", [range(5, 60)] * 10, VOCAB_SIZE)
     paths = [str(data / "train"), str(short.path), str(data / "valid")]
     weighted = [{"path": path, "weight": 2} for path in paths]
-    found = Sources.open(config_of(data, data__train=weighted))
-    assert found.names == (data.name, "web", "valid")
-    assert found.weights == ((2, 2, 2),)
+    sources = Sources.open(config_of(data, data__train=weighted))
+    assert sources.names == (data.name, "web", "valid")
+    assert sources.weights == ((2, 2, 2),)
     epochs = [{"path": paths[0], "epochs": 1}, {"path": paths[1], "epochs": 4}]
     totals = Dataset(data / "train").manifest.totals
     slots = totals.tokens + 2 * totals.documents

@@ -61,7 +61,7 @@ def test_the_vocabulary_grows_with_the_text():
 @pytest.mark.parametrize(
     ("tokens", "steps", "rows", "lr", "note"),
     [
-        (10**8, 3000, 256, 4e-3, "would wait for the host with fewer rows a step (estimated): there are 256"),
+        (10**8, 3000, 128, 2.8e-3, "would wait for the host with fewer rows a step (estimated): there are 128"),
         (2 * 10**6, 3000, 128, 2.8e-3, "the text is too short for more than 128 rows a step"),
         (5 * 10**5, 2440, 64, 2e-3, "the text is too short for more than 64 rows a step"),
     ],
