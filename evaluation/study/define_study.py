@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -122,13 +123,18 @@ def _in_common(configs: Sequence[Config]) -> str:
 
 def _arms(overrides: Mapping[str, dict[str, Any]], configs: Sequence[Config]) -> tuple[Arm, ...]:
     """The arms, with digests of what each trains on and starts from."""
+
+    @cache
+    def weights(init: Path) -> str:  # gigabytes, usually the same for all arms
+        from pretrain.model import weights_digest
+
+        return weights_digest(init)
+
     arms = []
     for (name, own), config in zip(overrides.items(), configs, strict=True):
         contents = {"data.train": Sources.open(config).fingerprint}
         if config.model.init:
-            from pretrain.model import weights_digest
-
-            contents["model.init"] = weights_digest(config.model.init)
+            contents["model.init"] = weights(config.model.init)
         arms.append(Arm(name, own, deciding(config) | {"contents": contents}))
     return tuple(arms)
 
