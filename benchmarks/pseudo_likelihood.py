@@ -49,7 +49,7 @@ def main() -> None:
         sides = sides_of(folder)
         check(sides, sentences[:20])
         seconds = seconds_in_turns({name: partial(side, sentences) for name, side in sides.items()}, args.rounds)
-        copies = sum(len(one.ids) for one in open_model(folder).tokenizer(sentences))
+        copies = sum(len(sentence.ids) for sentence in open_model(folder).tokenizer(sentences))
     write_page(args.out, page(seconds, args, len(sentences), copies), ("torch", "transformers"))
 
 
@@ -82,10 +82,11 @@ def texts() -> list[str]:
 def sentences_of(args: argparse.Namespace) -> list[str]:
     """Sentences, drawn with a fixed seed; sentences of the bundled text have 4 to 20 words."""
     if args.pairs:
-        found = [text for pair in read_pairs(args.pairs) for text in pair.texts]
+        sentences = [text for pair in read_pairs(args.pairs) for text in pair.texts]
     else:
-        found = [one for text in texts() for one in re.split(r"(?<=[.!?])\s+", text) if 4 <= len(one.split()) <= 20]
-    return random.Random(0).sample(found, min(args.sentences, len(found)))
+        parts = (part for text in texts() for part in re.split(r"(?<=[.!?])\s+", text))
+        sentences = [part for part in parts if 4 <= len(part.split()) <= 20]
+    return random.Random(0).sample(sentences, min(args.sentences, len(sentences)))
 
 
 def sides_of(folder: Path) -> dict[str, Side]:
@@ -120,8 +121,8 @@ def plain(model: Any, tokenizer: Any, sentences: list[str], at_once: int) -> np.
 
 def check(sides: dict[str, Side], sentences: list[str]) -> None:
     scores = {name: side(sentences) for name, side in sides.items()}
-    for name, found in scores.items():
-        difference = np.abs(found - scores["maskwright"]).max()
+    for name, of_side in scores.items():
+        difference = np.abs(of_side - scores["maskwright"]).max()
         assert difference < AGREE, f"{name} differs by {difference} nats"
 
 

@@ -1,5 +1,6 @@
 """The result page of babylm.py, also of incomplete results."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -69,7 +70,7 @@ def _models(evaluated: Values) -> str:
 - Held-out loss: of 15% of the tokens, in nats. The masked view reads what is before and after them, the causal view
   only what is before, so the two do not compare.
 
-{table(["part of BLiMP, %", *(" ".join(name) for name in models)], *parts)}"""
+{table(["part of BLiMP, %", *(" ".join(name).strip() for name in models)], *parts)}"""
 
 
 def _runs(values: Values) -> str:
@@ -94,10 +95,10 @@ masks of training. {decision}
 
 
 def _percent(shares: Iterable[float]) -> str:
-    return _mean([100 * share for share in shares], ".1f")
+    return _mean([100 * share for share in shares], ".1f", 100)
 
 
-def _mean(numbers: list[float], form: str) -> str:
-    mean = mean_of(numbers)
+def _mean(numbers: list[float], form: str, highest: float = math.inf) -> str:
+    mean = mean_of(numbers, 0, highest)
     between = f" ({mean.interval[0]:{form}} to {mean.interval[1]:{form}})" if mean.interval else ""
     return f"{mean.mean:{form}}{between}"

@@ -10,7 +10,7 @@ File formats, each with a JSON object a line:
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -52,13 +52,11 @@ def read_pairs(path: str, limit: int | None = None) -> list[MinimalPair]:
     for file in json_line_files(path):
         stem = file_name(file).partition(".")[0]
         uid = {} if file == path else {"UID": stem}
-        for place, values in read_json_lines(file):
-            pair = _pair(place, values, stem)
-            pairs.append(replace(pair, groups=uid | pair.groups))
+        pairs += [_pair(place, values, stem, uid) for place, values in read_json_lines(file)]
     return limited(pairs, limit) if limit else pairs
 
 
-def _pair(place: str, values: dict[str, Any], stem: str) -> MinimalPair:
+def _pair(place: str, values: dict[str, Any], stem: str, uid: dict[str, str]) -> MinimalPair:
     if "Context1" in values:
         context, *targets = (_text(place, name, values.get(name)) for name in ("Context1", "Target1", "Target2"))
         groups = {"UID": _text(place, "Domain", values.get("Domain"))}
@@ -72,10 +70,9 @@ def _pair(place: str, values: dict[str, Any], stem: str) -> MinimalPair:
     for kind in _KEYS:
         if isinstance(values.get(kind), dict | list):
             raise UnusableInput(f"{place} has no text or number as {kind}")
-    groups = {kind: str(values[kind]) for kind in _KEYS if values.get(kind) is not None}
-    return MinimalPair(
-        tuple(_text(place, name, values.get(name)) for name in ("sentence_good", "sentence_bad")), groups
-    )
+    groups = uid | {kind: str(values[kind]) for kind in _KEYS if values.get(kind) is not None}
+    texts = tuple(_text(place, name, values.get(name)) for name in ("sentence_good", "sentence_bad"))
+    return MinimalPair(texts, groups)
 
 
 def _text(place: str, name: str, value: Any) -> str:
@@ -100,12 +97,8 @@ def credits(pairs: Sequence[MinimalPair], scores: NDArray[np.float64]) -> NDArra
         scores: of all texts of all pairs, in order.
     """
     ends = np.cumsum([len(pair.texts) for pair in pairs])
-    return np.array([_credit(of_pair) for of_pair in np.split(scores, ends[:-1])])
-
-
-def _credit(scores: NDArray[np.float64]) -> float:
-    highest = scores == scores.max()
-    return float(highest[0] / highest.sum())
+    highest = [of_pair == of_pair.max() for of_pair in np.split(scores, ends[:-1])]
+    return np.array([of_pair[0] / of_pair.sum() for of_pair in highest])
 
 
 def babylm_accuracy(pairs: Sequence[MinimalPair], credit: NDArray[np.float64]) -> float:

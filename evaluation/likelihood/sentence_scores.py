@@ -54,7 +54,7 @@ def sentence_scores(
     of = f"{form} {model_digest(predictor.folder)}" if file and predictor.folder else ""
     scores = file.known(of) if file and of else {}
     missing = {key: sentence for key, sentence in unique.items() if key not in scores}
-    total, left = (sum(map(_scored, each.values())) for each in (unique, missing))
+    total, left = (sum(len(text.ids) - text.first for text in each.values()) for each in (unique, missing))
     done = total - left
     for part in _parts(missing):
         ids, words = (np.stack([getattr(sentence, name) for sentence in part.values()]) for name in ("ids", "words"))
@@ -70,10 +70,6 @@ def sentence_scores(
         if file and of:
             file.add(of, new)
     return np.array([scores[key] for key in keys])
-
-
-def _scored(sentence: EncodedSentence) -> int:
-    return len(sentence.ids) - sentence.first
 
 
 def _parts(sentences: Mapping[bytes, EncodedSentence]) -> Iterator[dict[bytes, EncodedSentence]]:

@@ -58,13 +58,12 @@ def test_scores_and_choices_are_those_of_the_pipeline(backend: str, corpus: Path
         (folder / "config.json").write_text(json.dumps(config | {"prediction_lag": 1}))
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
     pairs = read_pairs(str(tmp_path / "pairs.jsonl"))
-    texts = [(text, pair.context) for pair in pairs for text in pair.texts]
-    sentences, contexts = [text for text, _ in texts], [context for _, context in texts]
-    found = sentence_scores(open_model(folder), sentences, "original", contexts=contexts)
-    wanted = [score(folder, backend, text, context) for text, context in texts]
-    assert found.tolist() == pytest.approx(wanted, abs=1e-4)
-    chosen = [[score(folder, backend, text, pair.context) for text in pair.texts] for pair in pairs]
-    right = [scores.index(max(scores)) == 0 for scores in chosen]
+    contexts = [pair.context for pair in pairs for _ in pair.texts]
+    sentences = [text for pair in pairs for text in pair.texts]
+    ours = sentence_scores(open_model(folder), sentences, "original", contexts=contexts)
+    theirs = [[score(folder, backend, text, pair.context) for text in pair.texts] for pair in pairs]
+    assert ours.tolist() == pytest.approx([value for scores in theirs for value in scores], abs=1e-4)
+    right = [scores.index(max(scores)) == 0 for scores in theirs]
     assert right[1], "a tie"
     of_sets = [sum(right[:2]) / 2, float(right[2])]  # without a UID, and of EWoK; entity tracking is another split
-    assert babylm_accuracy(pairs, credits(pairs, found)) == pytest.approx((sum(of_sets) / 2 + right[3]) / 2)
+    assert babylm_accuracy(pairs, credits(pairs, ours)) == pytest.approx((sum(of_sets) / 2 + right[3]) / 2)

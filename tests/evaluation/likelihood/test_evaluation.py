@@ -80,11 +80,12 @@ def test_parts_of_the_held_out_loss():
         label=np.array([0, 1, 2, 2]),
         row=np.array([0, 0, 1, 3]),
     )
-    found = held_out_results(measured, np.array([0, 9, 10]))
-    assert (found["loss"], found["masked_accuracy"], found["predictions"], found["rows"]) == (3.0, 0.5, 4, 3)
-    assert found["perplexity"] == pytest.approx(math.exp(3))
-    assert {name: part["loss"] for name, part in found["by_frequency"].items()} == {"0": 1.0, "1-9": 2.0, "10-99": 4.5}
-    assert found["by_frequency"]["10-99"] == {"loss": 4.5, "masked_accuracy": 0.5, "predictions": 2}
+    results = held_out_results(measured, np.array([0, 9, 10]))
+    assert (results["loss"], results["masked_accuracy"], results["predictions"], results["rows"]) == (3.0, 0.5, 4, 3)
+    assert results["perplexity"] == pytest.approx(math.exp(3))
+    losses = {name: part["loss"] for name, part in results["by_frequency"].items()}
+    assert losses == {"0": 1.0, "1-9": 2.0, "10-99": 4.5}
+    assert results["by_frequency"]["10-99"] == {"loss": 4.5, "masked_accuracy": 0.5, "predictions": 2}
     assert measured.by_row().tolist() == [[3.0, 3.0, 6.0], [1.0, 0.0, 1.0], [2.0, 1.0, 1.0]]
 
 
@@ -137,8 +138,8 @@ def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
 
 def test_the_query_of_a_url_of_pairs_is_not_told(models, pairs_file):
     pairs_file.rename(f"{pairs_file}?code=abc")
-    found = run(models=(str(models[0]),), pairs=f"file://{pairs_file}?code=abc")
-    assert found["settings"] == {"pairs": {"file": f"file://{pairs_file}", "limit": None}}
+    results = run(models=(str(models[0]),), pairs=f"file://{pairs_file}?code=abc")
+    assert results["settings"] == {"pairs": {"file": f"file://{pairs_file}", "limit": None}}
 
 
 def test_a_limit_takes_pairs_of_each_uid_evenly():
@@ -151,9 +152,9 @@ def test_accuracy_by_group_with_ties_as_halves():
     pairs = [MinimalPair(("", ""), {"field": "f", "UID": uid}) for uid in "aabb"]
     credit = credits(pairs, np.array([-1.0, -2.0, -2.0, -1.0, -3.0, -3.0, -4.0, -5.0]))
     assert credit.tolist() == [1, 0, 0.5, 1]
-    found = pair_results(pairs, credit)
-    assert (found["accuracy"], found["pairs"], found["ties"]) == (0.625, 4, 1)
-    assert {name: one["accuracy"] for name, one in found["by"].items()} == {
+    results = pair_results(pairs, credit)
+    assert (results["accuracy"], results["pairs"], results["ties"]) == (0.625, 4, 1)
+    assert {name: result["accuracy"] for name, result in results["by"].items()} == {
         "field:f": 0.625,
         "UID:a": 0.5,
         "UID:b": 0.75,
@@ -170,8 +171,8 @@ def test_babylm_counts_a_tie_as_right_and_every_uid_alike():
     choices = [MinimalPair(three, {"split": split, "UID": f"{split}_{n}_ops"}) for split, n in names]
     credit = credits(choices, np.array([-1, -2, -3, -2, -1, -3, -1, -1, -2.0]))
     assert credit.tolist() == [1, 0, 0.5]
-    found = pair_results(choices, credit)
-    assert (found["babylm"], found["ties"], found["by"]["split:regular"]["accuracy"]) == (0.75, 1, 0.5)
+    results = pair_results(choices, credit)
+    assert (results["babylm"], results["ties"], results["by"]["split:regular"]["accuracy"]) == (0.75, 1, 0.5)
 
 
 def test_other_tests_of_babylm_are_read_with_what_is_not_scored(tmp_path):
@@ -193,24 +194,24 @@ def test_models_and_the_baseline_on_the_same_questions(corpus, models, pairs_fil
     first, second = str(models[0]), str(models[1])
     data = corpus["wordpiece"] / "data"
     both = {"data": str(data / "valid"), "counts": str(data / "train"), "pairs": str(pairs_file)}
-    found = run(models=(first, second), baseline=True, **both)
-    assert list(found["models"]) == [first, second, "unigram"]
-    assert found["settings"]["held_out"]["seq_len"] == 40  # what the models take
-    assert len({one["held_out"]["predictions"] for one in found["models"].values()}) == 1
-    of_unigram = found["models"]["unigram"]["pairs"]  # finds the frequent "the", and the shorter sentence, likelier
+    results = run(models=(first, second), baseline=True, **both)
+    assert list(results["models"]) == [first, second, "unigram"]
+    assert results["settings"]["held_out"]["seq_len"] == 40  # what the models take
+    assert len({result["held_out"]["predictions"] for result in results["models"].values()}) == 1
+    of_unigram = results["models"]["unigram"]["pairs"]  # finds the frequent "the", and the shorter sentence, likelier
     assert (of_unigram["ties"], of_unigram["accuracy"]) == (1, pytest.approx(0.5 / 3))
     alone = run(models=(second,), **both)
-    assert alone["models"][second] == found["models"][second]
-    for comparison in found["comparisons"]:
+    assert alone["models"][second] == results["models"][second]
+    for comparison in results["comparisons"]:
         part, figure = comparison["measure"].split(".")
-        values = [found["models"][comparison[which]][part][figure] for which in ("model", "with")]
+        values = [results["models"][comparison[which]][part][figure] for which in ("model", "with")]
         assert comparison["difference"] == pytest.approx(values[0] - values[1])
         if part == "pairs":
             assert comparison["interval"] is None  # of three UIDs
         else:
             assert comparison["interval"][0] <= comparison["difference"] <= comparison["interval"][1]
-    assert len(found["comparisons"]) == 6
-    json.dumps(found)
+    assert len(results["comparisons"]) == 6
+    json.dumps(results)
 
 
 def test_what_does_not_go_together_is_refused(corpus, models, tmp_path, monkeypatch):
@@ -251,9 +252,9 @@ def test_ids_that_a_model_does_not_know_are_refused(corpus, pairs_file, tmp_path
 
 
 def test_pairs_of_models_with_other_tokenizers_compare(models, pairs_file):
-    found = run(models=(str(models[0]), str(models[2])), pairs=str(pairs_file), form="within-word")
-    assert {one["pairs"]["score"] for one in found["models"].values()} == {"within-word"}
-    assert [one["measure"] for one in found["comparisons"]] == ["pairs.accuracy"]
+    results = run(models=(str(models[0]), str(models[2])), pairs=str(pairs_file), form="within-word")
+    assert {result["pairs"]["score"] for result in results["models"].values()} == {"within-word"}
+    assert [result["measure"] for result in results["comparisons"]] == ["pairs.accuracy"]
 
 
 def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, tmp_path):
@@ -261,11 +262,11 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
     words = ["--data", data / "valid", "--pairs", pairs_file, "--limit", "1", "--rows", "20", "--json", out]
     done = CliRunner().invoke(app, ["evaluate", *map(str, [*models[:2], *words])])
     assert done.exit_code == 0, done.exception
-    found = json.loads(out.read_text())["models"][str(models[0])]
-    assert found["held_out"]["rows"] == 20
-    assert found["pairs"]["pairs"] == 3
-    assert f"{found['held_out']['loss']:.4f}" in done.stdout
-    assert f"{found['pairs']['accuracy']:.2%}" in done.stdout
+    results = json.loads(out.read_text())["models"][str(models[0])]
+    assert results["held_out"]["rows"] == 20
+    assert results["pairs"]["pairs"] == 3
+    assert f"{results['held_out']['loss']:.4f}" in done.stdout
+    assert f"{results['pairs']['accuracy']:.2%}" in done.stdout
     assert "noun" in done.stdout
     assert done.stdout.count("too few pairs") == 1  # three UIDs; of rows there are enough
     assert r"\x1b[2Jlength" in done.stdout
