@@ -13,6 +13,7 @@ from transformers import AutoModelForMaskedLM
 
 from data_prep.common.errors import UserError
 from data_prep.storage import cached_folder, fetch_from_hub, hub_models
+from evaluation.study import open_sweep
 from pretrain.resuming import load_to_start
 from tests.support import runs
 from tests.support.hub_server import Hub, Repository, Store, connect, serving_hub
@@ -169,6 +170,23 @@ def test_a_run_begins_with_a_model_of_the_hub_and_keeps_its_commit(hub, folder, 
     assert f"init: {NAME}@{commit}\n" in job.out, job.err
     other = command("train", config, "train.steps=6", f"model.init={NAME}@{head(hub)}")
     assert (other.code, "model.init (weights) was" in other.err) == (1, True), other.err
+
+
+def test_all_arms_of_a_study_start_from_the_same_commit(hub, folder, tmp_path, monkeypatch):
+    """Also when it is continued after a new commit; a name that differs between arms has the commit of each."""
+    monkeypatch.chdir(tmp_path)
+    repository, old = hub.store.repositories["someone/tiny"], head(hub)
+    file = runs.config_file(tmp_path, tmp_path / "study", data__valid=None, eval={}, model__init=NAME)
+    rates = ["optim.lr=1e-3,2e-3"]
+    first = open_sweep(file, [], rates)
+    assert {str(config.model.init) for config in first.configs} == {f"{NAME}@{old}"}
+    save = tmp_path / "study/config.yaml"
+    save.parent.mkdir()
+    save.write_text(yaml.safe_dump(first.values))
+    repository.commit("main", repository.commits[old] | {"README.md": b"new"})
+    assert open_sweep(file, [], rates).values["model"]["init"] == f"{NAME}@{old}"
+    named = open_sweep(file, [], [f"model.init={NAME},{NAME}@{old}"])
+    assert [arm["model.init"] for arm in named.overrides.values()] == [f"{NAME}@{old}", f"{NAME}@{old}"]
 
 
 def test_a_run_without_a_checkpoint_looks_the_name_up_again(hub, folder, tmp_path, monkeypatch, capsys):
