@@ -9,6 +9,7 @@ import pytest
 
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset
+from pretrain.checkpoint import Identity
 from pretrain.config import Config
 from pretrain.data import Batch, BatchStage, Loader, Sources, mixture_line
 from tests.support.batches import first_batches
@@ -59,9 +60,8 @@ def test_a_temperature_flattens_the_shares_in_each_phase(tmp_path):
     weighted = [{"path": path, "weight": weight} for path, weight in zip(train, (1, 1, 2), strict=True)]
     of_phases = [{}, {"temperature": 2}, {"temperature": 10 / 3}, {"train": weighted, "temperature": None}]
     phases = [{"name": f"p{n}", "steps": 2, "data": data} for n, data in enumerate(of_phases)]
-    config = config_of(
-        tmp_path, data__train=train, data__valid=None, data__temperature=1, train__steps=8, phases=phases
-    )
+    settings = {"data__train": train, "data__valid": None, "data__temperature": 1, "train__steps": 8}
+    config = config_of(tmp_path, **settings, phases=phases)
     plain = config_of(tmp_path, data__train=train, data__valid=None)
     sources = Sources.open(config)
     assert sources.shares() == Sources.open(plain).shares()
@@ -75,6 +75,10 @@ def test_a_temperature_flattens_the_shares_in_each_phase(tmp_path):
     loader = Loader.for_training(config, sources, BatchStage.of_run(config, 1), rank=0)
     counts = loader.mixture.count_rows(0, 4096, 2)
     assert (counts / 4096).tolist() == [*sources.mixture_of(2).values()]
+    others = [phases[0], phases[1] | {"data": {"temperature": 4}}, *phases[2:]]
+    now = config_of(tmp_path, **settings, phases=others)
+    for steps, changed in ((2, {}), (3, {"phases.p1.data.temperature": "phases.p1.data.temperature was 2 and is 4"})):
+        assert Identity.of(config, sources, steps).changes(Identity.of(now, Sources.open(now), steps)) == changed
 
 
 def test_epochs_are_what_they_say(data, tmp_path):
