@@ -24,8 +24,7 @@ from pretrain.export import load_language_model
 
 WIDTHS = (64, 128, 256, 512)
 RATES = {"adamw": (5e-4, 1e-3, 2e-3, 4e-3, 8e-3), "muon": (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)}
-STEPS = 10  # of the coordinate check
-ROWS = 8
+STEPS, ROWS = 10, 8  # of the coordinate check
 
 
 def main() -> None:

@@ -25,8 +25,7 @@ from pretrain.planning import Planner
 
 WIDTHS = (48, 64, 96, 128, 160)  # of the fitted models, with four layers and heads of 16
 LARGE = 240  # weights and tokens both grow with the square of the width: over four times the compute of 160
-Law = tuple[float, float, float, float]
-"""E, A, alpha and C0."""
+Law = tuple[float, float, float, float]  # E, A, alpha and C0
 
 
 def main() -> None:
@@ -40,7 +39,6 @@ def main() -> None:
         results["prediction"] = prediction(args, results["sizes"])
     write_json(file, results)
     results["large"] = measured(args, args.large)
-    write_json(file, results)
     draw(args, results)
     write_page(args.out, page(args, results), ("torch", "deepspeed", "transformers"))
     write_json(args.out.with_suffix(".json"), results)
@@ -88,10 +86,9 @@ def fit(points: dict[str, Any]) -> Law:
     """Least squares in the mean losses; E and A are not negative."""
     compute, loss = np.array([(point["flops"], np.mean(point["losses"])) for point in points.values()]).T
     base = float(compute.min())
-    start = [0.8 * loss.min(), loss.max() - 0.8 * loss.min(), 0.2]
-    bounds = ([0, 0, 0.01], [np.inf, np.inf, 2])
-    found = least_squares(lambda law: at((*law, base), compute) - loss, start, bounds=bounds, x_scale=start)
-    floor, factor, alpha = map(float, found.x)
+    start, bounds = [0.8 * loss.min(), loss.max() - 0.8 * loss.min(), 0.2], ([0, 0, 0.01], [np.inf, np.inf, 2])
+    solution = least_squares(lambda law: at((*law, base), compute) - loss, start, bounds=bounds, x_scale=start)
+    floor, factor, alpha = map(float, solution.x)
     return floor, factor, alpha, base
 
 
