@@ -63,7 +63,7 @@ QUICK = [
     *batches("train.global_batch_size", 8, 4, 2),
     *batches("train.micro_batch_size", 8, 4, 2),
 ]
-SEEDS_BY_RATE = ((1.3e6, 3), (0.86e6, 2), (0.0, 1))  # tokens a second of all runs, and how many of them may go on
+SEEDS_BY_RATE = ((1.3e6, 3), (0.86e6, 2), (0.0, 1))  # tokens a second of all runs, and how many of them may continue
 EVALUATION_SECONDS = 90.0  # of --minutes, after training
 STOPPED = 75  # exit code of a run that was asked to stop
 
@@ -88,7 +88,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after so long (default with --gpu: 8.5)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--at-once", type=int, default=3, help="so many trainings or evaluations at the same time")
-    parser.add_argument("--masked-limit", type=int, help="pairs of each set, but for the causal view (50; --gpu: 400)")
+    parser.add_argument("--masked-limit", type=int, help="pairs of each set, but all for causal views (50; --gpu: 400)")
     quick = {"words": {"train": 20_000, "valid": 2000}, "vocab_size": 300, "masked_limit": 2, "limit": 2}
     args = common.parsed(parser, **quick, probe_steps=2)
     if not args.quick:
@@ -104,7 +104,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Results:
-    """What is known so far: results.json in --work, and after each part the page and a JSON file next to it."""
+    """The results so far: results.json in --work, and after each part the page and a JSON file next to it."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args, self._lock, self._file = args, threading.Lock(), args.work / "results.json"
@@ -118,7 +118,7 @@ class Results:
                 )
 
     def of(self, part: str) -> dict[str, Any]:
-        """What is known of a part."""
+        """The values of a part."""
         return dict(self.values.get(part, {}))
 
     def add(self, part: str, name: str, value: Any) -> None:
@@ -204,7 +204,7 @@ def train_one(args: argparse.Namespace, results: Results, seed: int) -> None:
 
 
 def watch(args: argparse.Namespace, results: Results, over: threading.Event) -> None:
-    """Stop runs: after the probe those for which the rate is too low, and all before the time of evaluation."""
+    """Stop runs: after the probe those that are too many for the rate, and all before the time of evaluation."""
     folders = [args.work / f"runs/{seed}" for seed in range(args.seeds)]
     while args.end < math.inf and not over.wait(0.5):
         if args.end - time.time() < EVALUATION_SECONDS:

@@ -86,7 +86,7 @@ def _runs(values: Values) -> str:
     decision = ""
     if "seeds" in (probe := values.get("probe", {})):
         rate = f"{probe['tokens_per_second']:,.0f}"
-        decision = f"After their first steps they read {rate} tokens a second, so {probe['seeds']} could go on."
+        decision = f"After their first steps they read {rate} tokens a second, so {probe['seeds']} could continue."
     first = next(iter(runs.values()))
     return f"""{first["model"]} on {first["machine"]}, the seeds at the same time. Losses are of held-out text, with the
 masks of training. {decision}

@@ -21,7 +21,7 @@ def select(pattern: str, folder: Path, words: dict[str, int], seed: int, level: 
     """Write FILES in `folder`, chosen from files of JSON lines with a field `text`.
 
     The rule: documents are ordered by the SHA-256 of the seed and their text. Each whole document goes to the first
-    part in which it still fits. Words are what white space separates, as BabyLM counts them. Of equal documents only
+    part that has room for it. Words are what white space separates, as BabyLM counts them. Of equal documents only
     the first counts.
 
     Args:
