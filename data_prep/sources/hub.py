@@ -7,7 +7,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
@@ -128,3 +128,13 @@ def read_hub(part: InputRange) -> Iterator[SourceRow]:
             for batch in table.to_batches():
                 part.bytes_read += batch.nbytes
                 yield from batch_rows(batch, part, batch.nbytes // max(batch.num_rows, 1))
+
+
+def read_records(location: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of a data set of the Hub with these columns, or all if it has none of them, without decoded media."""
+    data = load_hub(location)
+    with _errors(location):
+        if known := [name for name in data.column_names if name in columns]:
+            data = data.select_columns(known)
+        for table in data.with_format("arrow").iter(_BATCH_ROWS):
+            yield from table.to_pylist()

@@ -1,7 +1,7 @@
 """Examine an input without reading all of it, and read the documents of a range of its units."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,15 @@ def examine(source: SourceInput, cache: Cache, options: Options | None = None) -
     return Examined(size, digest, _units(source, str(path), size, options))
 
 
-def hub_records(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a data set of the Hub, each with its place. location: of an input that `find_inputs` found."""
-    from data_prep.sources.hub import load_hub
+def hub_records(location: str, columns: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a data set of the Hub, each with its place. Images and audio are not decoded.
 
-    for number, record in enumerate(load_hub(location), 1):
+    location: of an input that `find_inputs` found. columns: to read; all if the data set has none of them.
+    Raises UserError for rows that cannot be read.
+    """
+    from data_prep.sources.hub import read_records
+
+    for number, record in enumerate(read_records(location, columns), 1):
         yield f"{location}, row {number}", record
 
 

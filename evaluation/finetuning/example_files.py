@@ -59,7 +59,7 @@ def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
     Raises UserError if a column is missing, a line has more or fewer cells than the first, a line is not JSON, or there
     are no rows.
     """
-    if (records := _records(path)) is not None:
+    if (records := _records(path, columns)) is not None:
         table = [TableRow(place, _fields(place, values, columns)) for place, values in records]
         if not table:
             raise UnusableInput(f"{shown(path)} has no rows")
@@ -83,7 +83,7 @@ def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
 
 def first_names(path: str) -> list[str]:
     """Cells of the first line of a table, header or not, or field names of the first record."""
-    if (records := _records(path)) is not None:
+    if (records := _records(path, ())) is not None:
         return list(next(records, ("", {}))[1])
     return next(read_lines(path))[1].split("\t")
 
@@ -142,10 +142,10 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
     return sentences
 
 
-def _records(path: str) -> Iterator[tuple[str, dict[str, Any]]] | None:
-    """The records of a .jsonl file or a data set of the Hub; None for another file."""
+def _records(path: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]] | None:
+    """The records of a .jsonl file or a data set of the Hub with at least these columns; None for another file."""
     if is_hub_name(path):
-        return hub_records(path)
+        return hub_records(path, columns)
     return read_json_lines(path) if _is_jsonl(path) else None
 
 

@@ -69,6 +69,20 @@ def test_a_data_set_of_the_hub_is_a_table_of_one_commit(tmp_path, monkeypatch):
         pinned("hub:nyu-mll/other?name=rte")
 
 
+def test_a_damaged_image_is_not_decoded_and_damaged_text_is_a_message(tmp_path):
+    texts = pa.array([b"a", b"\xff"]).view(pa.string())
+    table = pa.table({"text": texts, "label": [0, 1], "image": [{"bytes": b"none", "path": None}] * 2})
+    kinds = {"text": datasets.Value("string"), "label": datasets.Value("int64"), "image": datasets.Image()}
+    whole = datasets.Dataset(table).cast(datasets.Features(kinds))
+    whole.select([0]).save_to_disk(tmp_path / "image")
+    whole.save_to_disk(tmp_path / "text")
+    path = f"hub:{tmp_path}/image"
+    assert read_table(path, find_columns(path)) == [TableRow(f"{path}, row 1", ("a", "0"))]
+    assert len(content_digest(path)) == 64
+    with pytest.raises(UserError, match=f"hub:{tmp_path}/text cannot be loaded .*utf-8"):
+        read_table(f"hub:{tmp_path}/text", ("text", "label"))
+
+
 def test_a_row_knows_its_line(tmp_path):
     path = write(tmp_path / "a.tsv", "text\tlabel\n\nx\t1\n")
     assert read_table(path, ("label", "text")) == [TableRow(f"{path}, line 3", ("1", "x"))]
