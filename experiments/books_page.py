@@ -111,15 +111,6 @@ def _evaluation(found: dict[str, Any]) -> str:
             for group in groups
         ),
     )
-    trained, unigram = held_out[PRETRAINED]["by_frequency"], held_out[_MODELS["unigram"]]["by_frequency"]
-    frequencies = table(
-        ["occurrences of the token in training", "predictions", "loss", "masked accuracy", "loss of the unigram model"],
-        *(
-            [group, f"{one['predictions']:,}", f"{one['loss']:.2f}", f"{one['masked_accuracy']:.1%}"]
-            + [f"{unigram[group]['loss']:.2f}"]
-            for group, one in trained.items()
-        ),
-    )
     differences_of_pairs = "; ".join(
         f"{_MODELS[one['model']]}: {100 * one['difference']:+.1f} points ({_interval(one['interval'])})"
         for one in found["comparisons"]
@@ -138,9 +129,7 @@ brackets Wilson's 95% intervals, which assume independent pairs.
 
 Pairs, relative to the pretrained model, with 95% intervals of a paired bootstrap: {differences_of_pairs}.
 
-{parts}
-
-{frequencies}"""
+{parts}"""
 
 
 def _interval(interval: Sequence[float] | None) -> str:

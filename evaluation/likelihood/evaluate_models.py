@@ -35,15 +35,14 @@ UnitSums = tuple[NDArray[np.float64], NDArray[np.float64]]
 class EvaluationRequest:
     """Models, data and settings of one evaluation.
 
-    models: folders of models or runs. baseline: add a unigram model after them.
-    data: the held-out data set. counts: the data set for token counts; default: `data`.
+    models: folders of models or runs. counts: a data set; a unigram model of its token counts comes after them.
+    data: the held-out data set.
     rows, seq_len, mask_rate, strategy: see Masks. Default seq_len: 128, or the shortest limit of the models.
     likelihood: draws of the bound of masked models, see row_likelihoods; None: measure no likelihoods of all tokens.
     pairs: a file, see minimal_pairs.py. form: the score of masked models. limit: pairs per UID.
     """
 
     models: tuple[str, ...]
-    baseline: bool = False
     data: str | None = None
     counts: str | None = None
     rows: int = 1000
@@ -71,20 +70,19 @@ def evaluate(task: EvaluationRequest, progress: EvaluationProgress, scores_in: P
     for model in models:
         if model.longest is not None:
             check_lengths(model.name, model.tokenizer, model.longest, texts)
-    counted = Dataset(task.counts) if task.counts else held_out.dataset if held_out else None
-    counts = _counts(counted, held_out, progress) if counted else None
-    if counted and counts is not None and task.baseline:
-        models.append(Unigram(counted, counts))
+    counted = Dataset(task.counts) if task.counts else None
+    if counted:
+        models.append(_unigram(counted, held_out, progress))
     results: dict[str, dict[str, Any]] = {model.name: {} for model in models}
     sums: dict[str, dict[str, UnitSums]] = defaultdict(dict)  # by measure and model
     kept = ScoreFile(scores_in) if scores_in else None  # after all checks, so that no refusal leaves a file
     for model in models:
         of_model = results[model.name]
-        if held_out and counts is not None:
+        if held_out:
             answers = measure(held_out, model, _named(progress, f"held-out text: {model.name}"))
             losses, right, weights = answers.by_row()
             interval = {"loss_interval": paired_bootstrap(losses, weights)}
-            of_model["held_out"] = held_out_results(answers, counts) | interval
+            of_model["held_out"] = held_out_results(answers) | interval
             sums["held_out.loss"][model.name] = losses, weights
             sums["held_out.masked_accuracy"][model.name] = right, weights
         if held_out and task.likelihood:
@@ -120,7 +118,7 @@ def _named(progress: EvaluationProgress, line: str) -> Callable[[int, int], None
     return lambda done, of: progress(done, of, line)
 
 
-def _counts(counted: Dataset, held_out: HeldOut | None, progress: EvaluationProgress) -> NDArray[np.int64]:
+def _unigram(counted: Dataset, held_out: HeldOut | None, progress: EvaluationProgress) -> Unigram:
     if held_out and counted.manifest.tokenizer.sha256 != held_out.dataset.manifest.tokenizer.sha256:
         raise UserError(
             f"{counted.location} was made with another tokenizer than {held_out.dataset.location}; count the "
@@ -128,7 +126,7 @@ def _counts(counted: Dataset, held_out: HeldOut | None, progress: EvaluationProg
         )
     counting = _named(progress, f"counting the tokens of {counted.location}")
     counting(0, counted.n_blocks)
-    return counted.token_counts(progress=counting)
+    return Unigram(counted, counted.token_counts(progress=counting))
 
 
 def _held_out(task: EvaluationRequest, models: list[Predictor]) -> HeldOut | None:

@@ -63,12 +63,11 @@ class HeldOut:
 class HeldOutAnswers:
     """A model's answers and the properties of its M predictions. All arrays are [M].
 
-    loss float64, in nats. right bool. label: the correct token. row: its number in the held-out set.
+    loss float64, in nats. right bool. row: its number in the held-out set.
     """
 
     loss: NDArray[np.float64]
     right: NDArray[np.bool_]
-    label: NDArray[np.int64]
     row: NDArray[np.int64]
 
     def by_row(self) -> NDArray[np.float64]:
@@ -93,10 +92,10 @@ def measure(
         stream = Stream.of_batch(batch)
         row = done + stream.places // batch.seq_len
         answers = predictor.answers(unmasked(stream) if predictor.causal else stream)
-        parts.append(HeldOutAnswers(-answers.log_probabilities, answers.right, stream.labels, row))
+        parts.append(HeldOutAnswers(-answers.log_probabilities, answers.right, row))
         done += len(batch.tokens) // batch.seq_len
         progress(done, held_out.masks.rows)
-    if not sum(len(part.label) for part in parts):
+    if not sum(len(part.row) for part in parts):
         raise UserError(f"{held_out.dataset.location}: at a mask rate of {held_out.masks.rate:g} no token is predicted")
     return HeldOutAnswers(
         *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(HeldOutAnswers))
@@ -110,29 +109,13 @@ def unmasked(stream: Stream) -> Stream:
     return replace(stream, tokens=tokens, places=stream.places - 1)
 
 
-def held_out_results(measured: HeldOutAnswers, counts: NDArray[np.int64]) -> dict[str, Any]:
-    """Loss (nats), perplexity and accuracy of all predictions, and by frequency of the token, as JSON values.
-
-    Args:
-        counts: [vocab_size] token counts that define frequent and rare tokens.
-    """
-    digits = np.searchsorted(10 ** np.arange(18), counts[measured.label], side="right")
-    results = _figures(measured, np.ones(len(measured.loss), dtype=np.bool_))
-    return results | {
-        "perplexity": float(np.exp(results["loss"])),
-        "rows": len(np.unique(measured.row)),
-        "by_frequency": {_range(n): _figures(measured, digits == n) for n in np.unique(digits).tolist()},
-    }
-
-
-def _figures(measured: HeldOutAnswers, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+def held_out_results(measured: HeldOutAnswers) -> dict[str, Any]:
+    """Loss (nats), perplexity and accuracy of all predictions, as JSON values."""
+    loss = float(measured.loss.mean())
     return {
-        "loss": float(measured.loss[chosen].mean()),
-        "masked_accuracy": float(measured.right[chosen].mean()),
-        "predictions": int(chosen.sum()),
+        "loss": loss,
+        "masked_accuracy": float(measured.right.mean()),
+        "predictions": len(measured.loss),
+        "perplexity": float(np.exp(loss)),
+        "rows": len(np.unique(measured.row)),
     }
-
-
-def _range(digits: int) -> str:
-    """The numbers of so many digits, such as "10-99"; "0" for none."""
-    return f"{10 ** (digits - 1)}-{10**digits - 1}" if digits else "0"

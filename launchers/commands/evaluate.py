@@ -64,7 +64,8 @@ def evaluate(
         ),
     ] = None,
     counts: Annotated[
-        str | None, typer.Option(metavar="DATASET", help="data set for token counts, for example the training text")
+        str | None,
+        typer.Option(metavar="DATASET", help="data set that --baseline counts, for example the training text"),
     ] = None,
     baseline: Annotated[
         Literal["unigram"] | None,
@@ -110,8 +111,8 @@ def evaluate(
         )
     if baseline and counts is None:
         raise UserError("--baseline unigram needs token counts. Add --counts with the training data set.")
-    if counts and data is None and not baseline:
-        raise UserError("--counts is used only with --data or --baseline unigram. Add one of them, or remove --counts.")
+    if counts and not baseline:
+        raise UserError("--counts is used only with --baseline unigram. Add that, or remove --counts.")
     if pairs is None:
         refuse_unread(context, "--pairs", "limit", "pll")
     if data is None:
@@ -135,7 +136,7 @@ def evaluate(
 
     target = _target(uri, experiment, paths)
     held_out = rows, seq_len, mask_rate, strategy, likelihood
-    task = EvaluationRequest(tuple(map(str, paths)), bool(baseline), data, counts, *held_out, pairs, pll, limit)
+    task = EvaluationRequest(tuple(map(str, paths)), data, counts, *held_out, pairs, pll, limit)
     kept = out.with_name(f"{out.name}.scores") if out and pairs else None
     with CommandProgress("loading the models") as line:
         results = run(task, line.show, kept)
@@ -230,8 +231,6 @@ def _print_held_out(console: Console, results: dict[str, Any], settings: dict[st
     }
     masks = f"{settings['strategy']} masks at {settings['rate']:g}, rows of {settings['seq_len']}"
     _print_models(console, f"Held-out text: {settings['data']}, {masks}", formats, results)
-    groups = {name: of_model["by_frequency"] for name, of_model in results.items()}
-    _print_groups(console, "Loss by frequency of the token in the counted text", "predictions", groups, "{loss:.4f}")
 
 
 def _print_pairs(console: Console, results: dict[str, Any]) -> None:
@@ -244,23 +243,21 @@ def _print_pairs(console: Console, results: dict[str, Any]) -> None:
         "ties": "{ties:,}",
     }
     _print_models(console, "Minimal pairs", formats, results)
-    groups = {name: of_model["by"] for name, of_model in results.items()}
-    _print_groups(console, "Accuracy by group", "pairs", groups, "{accuracy:.1%}")
+    rows = [
+        (
+            printable(group),
+            f"{first['pairs']:,}",
+            *(f"{of_model['by'][group]['accuracy']:.1%}" for of_model in results.values()),
+        )
+        for group, first in next(iter(results.values()))["by"].items()
+    ]
+    if rows:
+        console.print(text_table(("", "pairs", *results), rows, "Accuracy by group"))
 
 
 def _print_models(console: Console, title: str, formats: dict[str, str], results: dict[str, Any]) -> None:
     rows = [(name, *(form.format(**of_model) for form in formats.values())) for name, of_model in results.items()]
     console.print(text_table(("model", *formats), rows, title))
-
-
-def _print_groups(console: Console, title: str, count: str, groups: dict[str, dict[str, Any]], form: str) -> None:
-    """Print a figure of each group of predictions or pairs. groups: by model and name of the group."""
-    rows = [
-        (printable(group), f"{figures[count]:,}", *(form.format(**of_model[group]) for of_model in groups.values()))
-        for group, figures in next(iter(groups.values())).items()
-    ]
-    if rows:
-        console.print(text_table(("", count, *groups), rows, title))
 
 
 def _comparisons(comparisons: list[dict[str, Any]]) -> Table:

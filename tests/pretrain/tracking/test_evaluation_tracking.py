@@ -21,7 +21,7 @@ from tests.support.runs import write_config
 
 SETTINGS = {"held_out": {"data": "data/valid", "rows": 9}, "pairs": {"file": "pairs.jsonl", "limit": None}}
 RESULTS = {
-    "held_out": {"loss": 3.5, "rows": 9, "by_frequency": {"10-99": {"loss": 3.25}}},
+    "held_out": {"loss": 3.5, "rows": 9},
     "pairs": {
         "score": "original",
         "accuracy": 0.625,
@@ -61,13 +61,12 @@ def test_each_model_has_a_run_with_its_figures_below_the_one_that_trained_it(tmp
     assert dict(rows(tmp_path, "select key, value from metrics where run_uuid = ?", run)) == {
         "held_out/loss": 3.5,
         "held_out/rows": 9,
-        "held_out/by_frequency/10-99/loss": 3.25,
         "pairs/accuracy": 0.625,
         "pairs/lower": 0.5,
         "pairs/upper": 0.75,
         "pairs/by/field:syntax/accuracy": 0.25,
     }
-    assert len(rows(tmp_path, "select * from metrics")) == 8
+    assert len(rows(tmp_path, "select * from metrics")) == 7
     assert dict(rows(tmp_path, "select key, value from params where run_uuid = ?", run)) == {
         "model": str(tmp_path),
         "held_out.data": "data/valid",
@@ -95,7 +94,7 @@ def test_what_was_begun_is_finished(tmp_path, uri, monkeypatch, caplog):
     assert rows(tmp_path, "select status from runs") == [("RUNNING",)]
     send_evaluation(found, Target(uri, "books"))
     assert rows(tmp_path, "select status from runs") == [("FINISHED",)]
-    assert len(rows(tmp_path, "select * from metrics")) == 7
+    assert len(rows(tmp_path, "select * from metrics")) == 6
 
 
 def test_the_command_sends_where_it_is_told_to(tmp_path, uri, monkeypatch, caplog):
