@@ -179,7 +179,7 @@ def _of_exports(folder: Path, data: Dataset) -> Iterator[Reader]:
     yield Reader("export record", record, lambda: ExportRecord.read(record.parent), kind=ExportRecord | None)
     pairs = {"score": "sum", "pairs": 3, "accuracy": 0.5, "interval": [0.4, 0.6]}
     held_out = {"loss": 2.5, "masked_accuracy": 0.5, "rows": 3, "loss_interval": [2.0, 3.0]}
-    masks = {"strategy": "token", "rate": 0.15, "seq_len": 16, "data": "books/valid"}
+    masks = {"rate": 0.15, "seq_len": 16, "data": "books/valid"}
     settings = {"held_out": masks, "pairs": {"file": "blimp.jsonl"}}
     evaluated = {"models": {str(export): {"held_out": held_out, "pairs": pairs}}, "settings": settings}
     results = _written(folder / "evaluated.json", json.dumps(evaluated))

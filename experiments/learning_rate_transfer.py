@@ -91,7 +91,7 @@ def hidden_states(args: argparse.Namespace, model: str) -> list[np.ndarray]:
     """The states [rows, slots, width] after the embeddings and each layer, of the same held-out rows for all models."""
     import torch
 
-    held_out = HeldOut(Dataset(args.work / "data/valid"), Masks(ROWS, SEQ_LEN, 0.15, "token"))
+    held_out = HeldOut(Dataset(args.work / "data/valid"), Masks(ROWS, SEQ_LEN, 0.15))
     tokens = np.concatenate([batch.tokens for batch in held_out]).reshape(-1, SEQ_LEN)
     language_model = load_language_model(args.work / model)[0].float()
     with torch.no_grad():

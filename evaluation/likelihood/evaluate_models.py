@@ -18,7 +18,6 @@ from evaluation.likelihood.predictors import Predictor, Unigram, open_model, ope
 from evaluation.likelihood.score_file import ScoreFile
 from evaluation.likelihood.sentence_scores import Form, check_lengths, sentence_scores
 from evaluation.likelihood.text_likelihood import row_likelihoods
-from pretrain.config import StrategyName
 from pretrain.export import check_vocabulary, load_tokenizer
 
 _SEQ_LEN = 128
@@ -37,7 +36,7 @@ class EvaluationRequest:
 
     models: folders of models or runs. counts: a data set; a unigram model of its token counts comes after them.
     data: the held-out data set.
-    rows, seq_len, mask_rate, strategy: see Masks. Default seq_len: 128, or the shortest limit of the models.
+    rows, seq_len, mask_rate: see Masks. Default seq_len: 128, or the shortest limit of the models.
     likelihood: draws of the bound of masked models, see row_likelihoods; None: measure no likelihoods of all tokens.
     pairs: a file, see minimal_pairs.py. form: the score of masked models. limit: pairs per UID.
     """
@@ -48,7 +47,6 @@ class EvaluationRequest:
     rows: int = 1000
     seq_len: int | None = None
     mask_rate: float = 0.15
-    strategy: StrategyName = "token"
     likelihood: int | None = None
     pairs: str | None = None
     form: Form = "original"
@@ -138,7 +136,7 @@ def _held_out(task: EvaluationRequest, models: list[Predictor]) -> HeldOut | Non
             raise UserError(
                 f"{model.name} takes texts of {model.longest} tokens; give a --seq-len of no more than that"
             )
-    held_out = HeldOut(Dataset(task.data), Masks(task.rows, seq_len, task.mask_rate, task.strategy))
+    held_out = HeldOut(Dataset(task.data), Masks(task.rows, seq_len, task.mask_rate))
     for model in models:
         check_vocabulary(model.name, model.tokenizer.vocabulary(), held_out.dataset)
     return held_out

@@ -1,6 +1,6 @@
 """Loss on held-out text under fixed masks.
 
-The masks depend only on the data set, row length, rate and strategy, so all models predict the same tokens. A causal
+The masks depend only on the data set, row length and rate, so all models predict the same tokens. A causal
 model predicts these tokens from their left context; nothing is masked for it.
 """
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import Predictor, Stream
-from pretrain.config import DataConfig, MaskingConfig, StrategyName
+from pretrain.config import DataConfig, MaskingConfig
 from pretrain.data import Batch, LaidOut, row_stream, unmasked_rows
-from pretrain.masking import MaskedTokens, TokenFlag, Vocabulary
+from pretrain.masking import MaskedTokens, Vocabulary
 
 _SEED = 0
 _SLOTS = 8192  # of a stream
@@ -30,7 +30,6 @@ class Masks:
     rows: int
     seq_len: int
     rate: float
-    strategy: StrategyName
 
 
 class HeldOut:
@@ -40,7 +39,7 @@ class HeldOut:
         self.dataset, self.masks = dataset, masks
         self.vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
         masking = MaskingConfig.model_validate(
-            {"strategy": masks.strategy, "rate": masks.rate, "replacement": {"mask": 1.0, "random": 0.0}}
+            {"strategy": "token", "rate": masks.rate, "replacement": {"mask": 1.0, "random": 0.0}}
         )
         self._objective = MaskedTokens(masking, self.vocabulary, _SEED, "evaluate")
         if not dataset.n_blocks:
@@ -49,7 +48,7 @@ class HeldOut:
     def laid_out(self) -> Iterator[LaidOut]:
         """The rows before masking, some at a time."""
         masks, window_blocks = self.masks, DataConfig(train="-").window_blocks
-        stream = row_stream(self.dataset, _SEED, window_blocks, "best_fit", flags=TokenFlag.WORD_START)
+        stream = row_stream(self.dataset, _SEED, window_blocks, "best_fit")
         with closing(stream):
             at_once = max(1, _SLOTS // masks.seq_len)
             yield from unmasked_rows(stream, self.vocabulary, masks.seq_len, masks.rows, at_once)

@@ -20,7 +20,6 @@ from launchers.arguments import (
     require_inputs,
 )
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
-from pretrain.config import StrategyName
 from pretrain.config_files import percent
 
 if TYPE_CHECKING:
@@ -54,7 +53,6 @@ def evaluate(
     rows: Annotated[int, typer.Option(min=1, help="rows of held-out text")] = 1000,
     seq_len: SeqLenOption = None,
     mask_rate: Annotated[float, typer.Option(help="share of tokens to predict")] = 0.15,
-    strategy: Annotated[StrategyName, typer.Option(help="masking unit of held-out text")] = "token",
     likelihood: Annotated[
         int | None,
         typer.Option(
@@ -116,7 +114,7 @@ def evaluate(
     if pairs is None:
         refuse_unread(context, "--pairs", "limit", "pll")
     if data is None:
-        refuse_unread(context, "--data", "rows", "seq_len", "mask_rate", "strategy", "likelihood")
+        refuse_unread(context, "--data", "rows", "seq_len", "mask_rate", "likelihood")
     if likelihood and likelihood % 2:
         raise UserError(
             f"--likelihood must be an even number, not {likelihood}: two halves of the draws give the error."
@@ -135,7 +133,7 @@ def evaluate(
         from evaluation.likelihood import evaluate as run
 
     target = _target(uri, experiment, paths)
-    held_out = rows, seq_len, mask_rate, strategy, likelihood
+    held_out = rows, seq_len, mask_rate, likelihood
     task = EvaluationRequest(tuple(map(str, paths)), data, counts, *held_out, pairs, pll, limit)
     kept = out.with_name(f"{out.name}.scores") if out and pairs else None
     with CommandProgress("loading the models") as line:
@@ -229,7 +227,7 @@ def _print_held_out(console: Console, results: dict[str, Any], settings: dict[st
         "predictions": "{predictions:,}",
         "rows": "{rows:,}",
     }
-    masks = f"{settings['strategy']} masks at {settings['rate']:g}, rows of {settings['seq_len']}"
+    masks = f"masks at {settings['rate']:g}, rows of {settings['seq_len']}"
     _print_models(console, f"Held-out text: {settings['data']}, {masks}", formats, results)
 
 

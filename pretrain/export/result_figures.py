@@ -46,7 +46,7 @@ def _evaluation(results: dict[str, Any], settings: dict[str, Any]) -> Iterator[E
     if held_out := results.get("held_out"):
         masks = settings["held_out"]
         data = "/".join(PurePath(masks["data"]).parts[-2:])  # such as books/valid
-        how = f"{masks['strategy']} masks at {masks['rate']:g}, {held_out['rows']} rows of {masks['seq_len']} tokens"
+        how = f"masks at {masks['rate']:g}, {held_out['rows']} rows of {masks['seq_len']} tokens"
         interval = _pair(held_out.get("loss_interval"))
         yield _figure("fill-mask", data, "loss", "held-out loss, nats", held_out["loss"], interval, how)
         yield _figure("fill-mask", data, "accuracy", "masked accuracy", held_out["masked_accuracy"], None, how)

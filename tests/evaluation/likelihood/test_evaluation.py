@@ -48,8 +48,8 @@ def pairs_file(tmp_path) -> Path:
     return path
 
 
-def held_out(corpus: Path, rows: int = 1000, rate: float = 0.3, strategy="token") -> HeldOut:
-    return HeldOut(Dataset(corpus / "data" / "valid"), Masks(rows, 32, rate, strategy))
+def held_out(corpus: Path, rows: int = 1000, rate: float = 0.3) -> HeldOut:
+    return HeldOut(Dataset(corpus / "data" / "valid"), Masks(rows, 32, rate))
 
 
 def test_each_token_of_the_data_set_is_there_once_and_a_share_is_masked(corpus):
@@ -62,7 +62,7 @@ def test_each_token_of_the_data_set_is_there_once_and_a_share_is_masked(corpus):
     assert sum(len(stream.labels) for stream in streams) / sum(expected.values()) == pytest.approx(0.3, abs=0.02)
 
 
-def test_masks_depend_on_data_rate_and_strategy_alone(corpus):
+def test_masks_depend_on_data_and_rate_alone(corpus):
     def seen(**settings) -> np.ndarray:
         return np.concatenate([batch.tokens for batch in held_out(corpus["wordpiece"], **settings)])
 
@@ -70,7 +70,7 @@ def test_masks_depend_on_data_rate_and_strategy_alone(corpus):
     fewer = {tuple(row) for row in seen(rows=10).reshape(-1, 32).tolist()}  # rows read together are in another order
     assert len(fewer) == 10
     assert fewer < {tuple(row) for row in seen().reshape(-1, 32).tolist()}
-    assert not np.array_equal(seen(), seen(strategy="whole_word"))
+    assert not np.array_equal(seen(), seen(rate=0.2))
 
 
 def test_figures_of_the_held_out_loss():
@@ -278,7 +278,6 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
         (["m", "--pairs", "x", "--rows", "3"], "--rows is used only with --data"),
         (["m", "--pairs", "x", "--seq-len", "64"], "--seq-len is used only with --data"),
         (["m", "--pairs", "x", "--mask-rate", "0.15"], "--mask-rate is used only with --data"),
-        (["m", "--pairs", "x", "--strategy", "token"], "--strategy is used only with --data"),
         (["m", "--data", "x", "--json", "."], ". is a folder. Name a file"),
         (["m", "--data", "x", "--json", "/dev/null/x.json"], "Cannot write to /dev/null/x.json: not a dir"),
         (["./unigram", "--baseline", "unigram", "--counts", "x", "--pairs", "x"], "unigram is also the name of the"),

@@ -103,7 +103,7 @@ def test_causal_models_give_the_likelihood_after_cls(name, folders):
 def test_padded_models_get_documents_in_batches_that_fit_and_none_that_is_not_asked_about(
     name, folders, corpus, monkeypatch
 ):
-    held_out = HeldOut(Dataset(corpus[(MASKED | CAUSAL)[name]] / "data" / "valid"), Masks(1000, 32, 0.05, "token"))
+    held_out = HeldOut(Dataset(corpus[(MASKED | CAUSAL)[name]] / "data" / "valid"), Masks(1000, 32, 0.05))
     model = open_model(folders[name])
     whole, shapes, asked = measure(held_out, model), [], 0
     forward = model.logits.model.forward
@@ -127,7 +127,7 @@ def test_padded_models_get_documents_in_batches_that_fit_and_none_that_is_not_as
 @pytest.mark.parametrize("name", MASKED | CAUSAL)
 def test_held_out_loss_is_that_of_each_document_by_itself(name, folders, corpus):
     kind = (MASKED | CAUSAL)[name]
-    held_out = HeldOut(Dataset(corpus[kind] / "data" / "valid"), Masks(1000, 32, 0.2, "token"))
+    held_out = HeldOut(Dataset(corpus[kind] / "data" / "valid"), Masks(1000, 32, 0.2))
     model = open_model(folders[name])
     measured = measure(held_out, model)
     auto = AutoModelForCausalLM if model.causal else AutoModelForMaskedLM

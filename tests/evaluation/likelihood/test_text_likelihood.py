@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 
 
 def held_out_rows(folder) -> HeldOut:
-    return HeldOut(Dataset(folder / "data"), Masks(10, ROW, 0.3, "token"))
+    return HeldOut(Dataset(folder / "data"), Masks(10, ROW, 0.3))
 
 
 @pytest.fixture
