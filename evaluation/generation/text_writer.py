@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,12 +13,12 @@ from transformers import PreTrainedTokenizerBase
 
 from data_prep.common.errors import UserError
 from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask_predict
-from evaluation.generation.prompt_masks import MASK, require_mask
 from pretrain.export import ids_around, load_language_model, load_tokenizer, prediction_lag
 from pretrain.model import longest_text, native_encoder
 
 SamplerName = Literal["mask-predict", "diffusion", "random-order"]
 
+MASK = "[MASK]"  # for every tokenizer
 _MOST_CHARACTERS = 1 << 16  # of a prompt: more than the longest models read
 LENGTH = 16  # default number of tokens to write
 ITERATIONS = 10  # of mask-predict, at most the number of tokens to write
@@ -47,6 +47,13 @@ class GenerationRequest:
     top_k: int = 0
     seed: int = 0
     samples: int = 1
+
+
+def require_masks(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise UserError for a text without a mask."""
+    for text in texts:
+        if MASK not in text and (tokenizer.mask_token or MASK) not in text:
+            raise UserError(f"No {MASK} in {text!r}. Write {MASK} where a word is missing.")
 
 
 class Writer:
@@ -100,11 +107,10 @@ class Writer:
     def fill(self, text: str, top_k: int = 5) -> list[list[tuple[int, float]]]:
         """The most likely ids of each mask of a text, with probabilities among all tokens that are not special.
 
-        Raises UserError if the model is causal, or the text has no mask.
+        Raises UserError if the model is causal.
         """
         if self._forward:
             raise UserError(f"{self._name} is a {self._forward} model, which fills no masks. Use maskwright generate.")
-        require_mask(text, self.tokenizer.mask_token)
         ids = self._start(GenerationRequest(text))
         allowed = self._allowed()
         logits = self._predict(ids)[0, ids[0] == self._ids["mask"]].float().masked_fill(~allowed, -torch.inf)

@@ -1,16 +1,13 @@
 """`maskwright fill`: the most likely tokens for the masks of a text."""
 
 import json
-from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from data_prep.common.errors import UnusableInput, printable
+from data_prep.common.errors import printable
 from launchers.arguments import JsonFlag, ModelArgument, require_inputs
-from pretrain.run import RunFolder
 
 _WIDTH = 30
 
@@ -32,15 +29,15 @@ def fill(
         maskwright fill runs/demo "They came to the [MASK] of the Emerald [MASK]." --top 3 --json
     """
     [model] = require_inputs([model])
-    _require_masks(model, text)
     from launchers.display import CommandProgress, text_console, text_table
 
     with CommandProgress("loading the model"):
         from data_prep.tokenizer import Spelling
-        from evaluation.generation import Writer
-        from pretrain.export import model_folder
+        from evaluation.generation import Writer, require_masks
+        from pretrain.export import load_tokenizer, model_folder
 
         folder = model_folder(model)
+        require_masks(text, load_tokenizer(folder))  # the model takes seconds to load
         writer, spelling = Writer(folder), Spelling.open(folder)
         filled = [
             [[(spelling.text([id]).strip(), id, share) for id, share in tokens] for tokens in writer.fill(line, top)]
@@ -60,21 +57,6 @@ def fill(
             for rank, (token, _, share) in enumerate(tokens)
         ]
         console.print(text_table(("mask", "token", "probability", ""), rows, texts=("token", "")))
-
-
-def _require_masks(model: Path, texts: list[str]) -> None:
-    """Refuse a text without a mask by the tokenizer alone: the model takes seconds to load."""
-    from data_prep.storage import cached_folder, is_run
-    from data_prep.tokenizer import describe_tokenizer, load
-    from evaluation.generation import MASK, require_mask
-
-    if all(MASK in text for text in texts):
-        return
-    folder = RunFolder(model).tokenizer if is_run(model) else cached_folder(model)
-    with suppress(UnusableInput):  # loading the model says why
-        token = load(folder).id_to_token(describe_tokenizer(folder).special_ids["mask"])
-        for text in texts:
-            require_mask(text, token)
 
 
 def _numbered(line: str, masks: int) -> str:
