@@ -122,7 +122,7 @@ def _in_common(configs: Sequence[Config]) -> str:
 
 
 def _arms(overrides: Mapping[str, dict[str, Any]], configs: Sequence[Config]) -> tuple[Arm, ...]:
-    """The arms, with digests of what each trains on and starts from."""
+    """The arms, with digests of what each trains on and starts from. Raises UserError if two arms are equal."""
 
     @cache
     def weights(init: Path) -> str:  # gigabytes, usually the same for all arms
@@ -130,12 +130,15 @@ def _arms(overrides: Mapping[str, dict[str, Any]], configs: Sequence[Config]) ->
 
         return weights_digest(init)
 
-    arms = []
+    arms = list[Arm]()
     for (name, own), config in zip(overrides.items(), configs, strict=True):
         contents = {"data.train": Sources.open(config).fingerprint}
         if config.model.init:
             contents["model.init"] = weights(config.model.init)
-        arms.append(Arm(name, own, deciding(config) | {"contents": contents}))
+        arm = Arm(name, own, deciding(config) | {"contents": contents})
+        if same := next((other.name for other in arms if other.config == arm.config), None):
+            raise UserError(f"--over: {same} and {name} are the same config. Write other values.")
+        arms.append(arm)
     return tuple(arms)
 
 

@@ -71,7 +71,7 @@ def arm_words(overrides: Mapping[str, Any]) -> list[str]:
 def grid(over: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The overrides of each arm, by the arm's name, such as `lr=0.001,hidden=128`.
 
-    Raises UserError for a malformed or repeated key or value, and for a key that all arms share.
+    Raises UserError for a malformed or repeated key or value, a key inside another one, and one that all arms share.
     """
     axes: dict[str, list[Any]] = {}
     for text in over:
@@ -80,8 +80,10 @@ def grid(over: Sequence[str]) -> dict[str, dict[str, Any]]:
             raise UserError(f"--over {key}: write a key of the config and its values, as in optim.lr=1e-3,3e-3")
         if reason := next((why for fixed, why in _FIXED.items() if _overlap(key, fixed)), None):
             raise UserError(f"--over {key}: {reason}. Change it for all arms, without --over.")
-        if key in axes or any(choice in choices[:place] for place, choice in enumerate(choices)):
-            raise UserError(f"--over {key}: give each key once, and each of its values once")
+        if any(choice in choices[:place] for place, choice in enumerate(choices)):
+            raise UserError(f"--over {key}: give each of its values once")
+        if any(_overlap(key, other) for other in axes):
+            raise UserError(f"--over {key}: give each key once, and no key inside another one")
         axes[key] = choices
     arms: dict[str, dict[str, Any]] = {}
     for choice in itertools.product(*axes.values()):
