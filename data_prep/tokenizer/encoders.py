@@ -120,7 +120,7 @@ def _is_local(normalizer: dict[str, Any]) -> bool:
     """Whether a cut between a letter and a following space or newline cannot change what a normalizer does."""
     match normalizer:
         case {"type": "Replace", "pattern": {"String": pattern}}:
-            return not re.search(r"\w[ \n]", pattern)
+            return len(pattern) == 1 or (pattern.isascii() and not re.search(r"[\w\s]", pattern))
         case {"type": "Replace", "pattern": {"Regex": " {2,}"}}:  # of T5 and ALBERT; the cut is at a single space
             return True
     return normalizer["type"] in _LOCAL
@@ -177,7 +177,7 @@ class NanotokenEncoder(TextEncoder):
         from nanotoken import WordPieceTokenizer
 
         super().__init__(settings, preparation)
-        self._encode = WordPieceTokenizer.from_json(json.dumps(without_specials(settings))).encode_batch
+        self._encode = WordPieceTokenizer.from_json(json.dumps(without_specials(settings, drop=True))).encode_batch
         self._unknown, self._safe = settings["model"]["vocab"].get(settings["model"]["unk_token"], -1), safe
         self._may_cut = preparation.may_cut_word
 
@@ -207,7 +207,7 @@ class GigatokenEncoder(TextEncoder):
     def __init__(self, settings: dict[str, Any], words: WordRule, preparation: Preparation | None = None) -> None:
         super().__init__(settings, preparation)
         self._words = words
-        self._json = json.dumps(without_specials(settings))
+        self._json = json.dumps(without_specials(settings, drop=True))
         self._load()
 
     def _load(self) -> None:
@@ -230,21 +230,26 @@ def _memory() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def without_specials(settings: dict[str, Any]) -> dict[str, Any]:
+def without_specials(settings: dict[str, Any], drop: bool = False) -> dict[str, Any]:
     """The JSON of a tokenizer that does not find special tokens in text that spells them.
 
-    They are no added tokens, and the model knows them by names that no text has. A BPE model keeps their names: only
-    its merges give ids.
+    They get names that no text has. A BPE model keeps the names: it gives ids by merges, unless `ignore_merges` is set
+    and a special token is a pre-token. With `drop`, they are no added tokens, as the fast packages need. The tokenizers
+    library numbers added tokens beyond the vocabulary anew, so it needs all of them.
     """
-    added = [token for token in settings["added_tokens"] if not token["special"]]
     model, specials = settings["model"], {token["content"] for token in settings["added_tokens"] if token["special"]}
     if model["type"] == "Unigram":
         vocab: Any = [[_hidden(token, specials), score] for token, score in model["vocab"]]
     elif model["type"] == "BPE":
-        vocab = model["vocab"]
+        vocab, specials = model["vocab"], set()
     else:
-        hidden = specials - {model.get("unk_token")}
-        vocab = {_hidden(token, hidden): id for token, id in model["vocab"].items()}
+        specials -= {model.get("unk_token")}
+        vocab = {_hidden(token, specials): id for token, id in model["vocab"].items()}
+    added = [
+        token | {"content": _hidden(token["content"], specials)}
+        for token in settings["added_tokens"]
+        if not (drop and token["special"])
+    ]
     return settings | {"added_tokens": added, "post_processor": None, "model": model | {"vocab": vocab}}
 
 

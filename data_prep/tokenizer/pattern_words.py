@@ -1,4 +1,4 @@
-r"""Word starts of byte-level tokenizers that split by a pattern of their own, as Llama 3's, GPT-4's and Qwen's.
+r"""Word starts of byte-level tokenizers that split by a pattern of their own, as Llama 3's, GPT-4o's and Qwen's.
 
 A token never crosses a split, and the bytes of each token are known. So the pattern is matched again in the joined
 bytes of the tokens, by the regular expressions of pyarrow (RE2, https://github.com/google/re2/wiki/Syntax), and a token
@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from data_prep.tokenizer.token_bytes import Strings, Unsupported, added_ids, byte_tokens, components
 
 _BEFORE_WORD = r"\s+(?!\S)"
-_TO_NEWLINE = r"\s*[\r\n]+"
+_TO_NEWLINE = r"\s*[\r\n]"
 _WHITE = r"\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
 _WIDE_WHITE = re.compile(rb"\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80")
 _STOP, _END = 0xFF, 0xFE  # bytes that are not in UTF-8

@@ -22,6 +22,7 @@ _BEFORE = r"[^\r\n\p{L}\p{N}]?"
 PATTERNS = {  # of Llama 3, GPT-4o and GPT-2
     "llama-3": rf"{_SHORT}|{_BEFORE}\p{{L}}+" + _ENDS.replace("/", ""),
     "o200k": f"{_BEFORE}{_UPPER}*{_LOWER}+{_SHORT}?|{_BEFORE}{_UPPER}+{_LOWER}*{_SHORT}?{_ENDS}",
+    "llama-3-newline": rf"{_SHORT}|{_BEFORE}\p{{L}}+" + _ENDS.replace("/", "").replace(r"\s*[\r\n]+", r"\s*[\r\n]"),
     "gpt-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
 }
 
@@ -95,6 +96,14 @@ def changed(state: dict[str, Any], added=(), **components) -> dict[str, Any]:
     return json.loads(tokenizer.to_str())
 
 
+def with_specials_beyond(state: dict[str, Any]) -> dict[str, Any]:
+    """With a special token and then an added token whose ids are beyond the vocabulary, as DeBERTa's mask."""
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    tokenizer.add_special_tokens(["<extra>"])
+    tokenizer.add_tokens([AddedToken("|||IP|||", normalized=False)])
+    return json.loads(tokenizer.to_str())
+
+
 def all_tokenizers(corpus) -> dict[str, dict[str, Any]]:
     bert, bpe, pieces, sentencepiece = wordpiece(corpus), byte_level(corpus), unigram(corpus), sentencepiece_bpe(corpus)
     prefix = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -124,11 +133,13 @@ def all_tokenizers(corpus) -> dict[str, dict[str, Any]]:
         ),
         "llama-3-added": changed(bpe, pre_tokenizer=split["llama-3"], added=["  ", "|||IP|||"]),
         "o200k": changed(bpe, pre_tokenizer=split["o200k"]),
+        "llama-3-newline": changed(bpe, pre_tokenizer=split["llama-3-newline"]),
         "split-gpt-2": changed(bpe, pre_tokenizer=split["gpt-2"]),
         "bpe-strip": changed(bpe, normalizer=normalizers.Strip()),
         "bpe-bytes": byte_pairs(bpe, ["'r", "'l", "'v", "rx", " '", "  "]),
         "bpe-whole": byte_level(corpus, use_regex=False),
         "unigram": pieces,
+        "unigram-added": with_specials_beyond(pieces),
         "unigram-strip": changed(
             pieces, normalizer=normalizers.Strip(), pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="never")
         ),
@@ -147,12 +158,12 @@ def loaded(state: dict[str, Any], folder: Path) -> SimpleNamespace:
     info, tokenizer = describe_tokenizer(folder), load(folder)
     encoders = Encoders(tokenizer, info)
     if state["model"]["type"] == "Unigram":  # the library gives special ids for text that spells them
-        pieces = [
-            [piece if id > info.special_ids["mask"] else "\ue000" * 9, score]
-            for id, (piece, score) in enumerate(state["model"]["vocab"])
-        ]
-        plain = state | {"model": state["model"] | {"vocab": pieces}, "added_tokens": []}
-        tokenizer = Tokenizer.from_str(json.dumps(plain))
+        specials = {token["content"] for token in state["added_tokens"] if token["special"]}
+        text = json.dumps(state)
+        for special in specials:
+            text = text.replace(json.dumps(special), json.dumps("\ue000" * 9 + special))
+        tokenizer = Tokenizer.from_str(text)
+        tokenizer.encode_special_tokens = True
     return SimpleNamespace(tokenizer=tokenizer, info=info, encoders=encoders)
 
 

@@ -28,13 +28,13 @@ PIECES += ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'RE", "'r", "'v", "'l",
 PIECES += ["\x00", "\x1c", "\x85", "\u2028", "\u200b", "\ufeff"]
 TEXTS = st.lists(st.lists(st.one_of(st.sampled_from(PIECES), st.characters(codec="utf-8")), max_size=24).map("".join))
 NAMES = ["bert", "wordpiece-words", "bpe", "bpe-prefix", "bpe-nfc-added", "bpe-prefix-added", "bpe-lowercase"]
-NAMES += ["llama-3", "llama-3-added", "o200k", "split-gpt-2"]
+NAMES += ["llama-3", "llama-3-added", "llama-3-newline", "o200k", "split-gpt-2"]
 NAMES += ["bpe-strip", "bpe-whole", "bpe-bytes", "sentencepiece-bpe", "sentencepiece-whole"]
-NAMES += ["unigram", "unigram-strip", "unigram-words"]
+NAMES += ["unigram", "unigram-added", "unigram-strip", "unigram-words"]
 FOLLOW_WORD_IDS = [name for name in NAMES if "whole" not in name]
 FAST = {"bert": "nanotoken", "sentencepiece-bpe": "gigatoken", "sentencepiece-whole": "gigatoken"}
 FAST |= dict.fromkeys(("bpe", "bpe-bytes", "bpe-prefix", "bpe-nfc-added", "bpe-prefix-added"), "gigatoken")
-FAST |= dict.fromkeys(("llama-3", "llama-3-added", "o200k"), "gigatoken")
+FAST |= dict.fromkeys(("llama-3", "llama-3-added", "llama-3-newline", "o200k"), "gigatoken")
 SLOW = {"wordpiece-words": "nanotoken is not used: its vocabulary does not show where words begin"}
 SLOW |= {"bpe-lowercase": "gigatoken is not used: Unsupported normalizer type: Lowercase", "unigram": ""}
 SLOW |= {"split-gpt-2": "gigatoken is not used: Unknown pre_tokenizer Split regexes, no fast pretokenizer"}
@@ -43,6 +43,7 @@ SLOW |= {
     "bpe-whole": "gigatoken is not used: its ids differ from the tokenizers library's",
     "unigram-words": "",
     "unigram-strip": "",
+    "unigram-added": "",
 }
 
 
@@ -76,7 +77,7 @@ def test_text_that_spells_special_tokens_is_text(tokenizers, name):
     encoder, _ = made.encoders.choose([MIXED])
     ids, lengths, _ = encoder(["one<mask> two</s>", "<s> <pad>", "<mask>"])
     assert lengths.all()
-    assert not {*ids.tolist()} & ({*range(len(SPECIALS))} - {made.info.special_ids["unk"]})
+    assert not {*ids.tolist()} & ({*made.info.all_special_ids} - {made.info.special_ids["unk"]})
 
 
 def test_only_a_text_with_a_new_letter_is_left_to_the_library(tokenizers, corpus, monkeypatch):
