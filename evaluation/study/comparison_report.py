@@ -151,13 +151,12 @@ def _value(number: float, unit: Unit, signed: bool = False) -> str:
     return text if re.search("[1-9]", text) else text.lstrip("+-")  # zero has no sign
 
 
-def cell(estimate: Mean | Difference | None, unit: Unit) -> str:
+def cell(estimate: Mean | Difference, unit: Unit) -> str:
     """Format as "3.1200 [3.1000, 3.1400]", or "-0.1200 [-0.1500, -0.0900] *": a star marks a significant difference."""
-    if estimate is None:
-        return "–"
     is_difference = isinstance(estimate, Difference)
     star = " *" if isinstance(estimate, Difference) and estimate.significant else ""
-    return _value(estimate.mean, unit, is_difference) + _interval(estimate.interval, unit, is_difference) + star
+    ends = ", ".join(_value(end, unit, is_difference) for end in estimate.interval or ())
+    return _value(estimate.mean, unit, is_difference) + f" [{ends}]" * bool(ends) + star
 
 
 def conclusion(comparisons: Comparisons) -> str:
@@ -192,9 +191,3 @@ def _listed(words: Sequence[str]) -> str:
     if len(words) > _MOST_NAMED:
         words = [*words[: _MOST_NAMED - 1], f"{len(words) - _MOST_NAMED + 1} more"]
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
-
-
-def _interval(interval: tuple[float, float] | None, unit: Unit, signed: bool = False) -> str:
-    if interval is None:
-        return ""
-    return f" [{_value(interval[0], unit, signed)}, {_value(interval[1], unit, signed)}]"

@@ -65,13 +65,16 @@ def run_study(
     if len(todo) < len(numbers):
         say(f"{len(numbers) - len(todo)} of {len(numbers)} runs are done already")
     total, done, failed = sum(run.arm.steps for _, run in todo), 0, list[str]()
-    dropped = _DroppedArms(study) if study.stop_early and only is None else None
+    stop_early, looks, reasons = study.stop_early and only is None, 1, dict[str, str]()  # of arms without more seeds
     for number, run in todo:
         title, begun = f"run {number} of {len(runs)}: {run.name}", time.monotonic()
         if run.is_done:  # finished by another process since the start: a job array, or --only
             say(f"{title}: done meanwhile")
             continue
-        if dropped and (reason := dropped.reason(run)):
+        if stop_early and run.seed > looks + 1:
+            looks = run.seed - 1
+            reasons |= _worse_arms(study, looks)
+        if reason := reasons.get(run.arm.name):
             say(f"{title}: left out: {reason}")
             done += run.arm.steps
             continue
@@ -86,28 +89,16 @@ def run_study(
         except UserError as error:
             failed.append(f"{run.name}: {error}")
             say(f"{title}: failed: {error}")
-            if dropped:
-                dropped.failed[run.arm.name] = f"seed {run.seed} failed"
+            if stop_early:
+                reasons[run.arm.name] = f"seed {run.seed} failed"
         done += run.arm.steps
     return failed
 
 
-class _DroppedArms:
-    """Arms that get no more seeds, because a run failed or the sequential test stops them."""
-
-    def __init__(self, study: Study) -> None:
-        self._study, self._looks = study, 1
-        self._worse: dict[str, int] = {}
-        self.failed: dict[str, str] = {}
-
-    def reason(self, run: StudyRun) -> str | None:
-        """Why the arm of a run gets no more seeds. The first run of a seed reads the results of earlier seeds."""
-        if run.seed > self._looks + 1:
-            self._looks = run.seed - 1
-            self._worse = stopped_of(self._study, values_of(self._study), self._looks)
-        if seeds := self._worse.get(run.arm.name):
-            return f"worse than the best arm after {seeds} seeds"
-        return self.failed.get(run.arm.name)
+def _worse_arms(study: Study, looks: int) -> dict[str, str]:
+    """Why the sequential test gives arms no more seeds, by name. It reads the results of all finished runs."""
+    stopped = stopped_of(study, values_of(study), looks)
+    return {arm: f"worse than the best arm after {seeds} seeds" for arm, seeds in stopped.items()}
 
 
 def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable[[str, int], None]) -> None:
