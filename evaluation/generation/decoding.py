@@ -25,13 +25,12 @@ class Draws:
     """Sampling settings and their random draws.
 
     allowed [V] bool: the ids that may be drawn, at least one.
-    temperature: divides the logits; 0 takes the most likely id. top_k: draw among the k most likely ids; 0: all.
+    temperature: divides the logits; 0 takes the most likely id.
     seed: keys all draws. first: number of the first sample; it gives each call different draws.
     """
 
     allowed: Tensor
     temperature: float = 1.0
-    top_k: int = 0
     seed: int = 0
     first: int = 0
 
@@ -49,7 +48,7 @@ class Draws:
         """Draw an id for each row of the logits [N, V], with the uniform numbers [N].
 
         Returns:
-            ids int64 [N], and their probabilities float64 [N] among the allowed ids, at temperature 1 without top_k.
+            ids int64 [N], and their probabilities float64 [N] among the allowed ids, at temperature 1.
 
         Raises UserError if logits of allowed ids are not finite.
         """
@@ -63,9 +62,6 @@ class Draws:
         return ids, scores.softmax(dim=-1).gather(-1, ids[:, None])[:, 0]
 
     def _drawn(self, scores: Tensor, uniform: Tensor) -> Tensor:
-        if 0 < self.top_k < scores.shape[-1]:
-            best = scores.topk(self.top_k, dim=-1)
-            scores = torch.full_like(scores, -torch.inf).scatter(-1, best.indices, best.values)
         below = scores - scores.amax(dim=-1, keepdim=True)  # the largest is 0, so a low temperature cannot overflow
         sums = (below / self.temperature).softmax(dim=-1).cumsum(dim=-1)
         # The first id whose cumulative sum exceeds the uniform number. An id of probability 0 adds nothing to the sum.

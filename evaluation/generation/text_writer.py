@@ -35,7 +35,7 @@ class GenerationRequest:
 
     prompt: MASK, or the tokenizer's mask token, marks each token to write.
     length: tokens to write after a prompt without masks; the most for a translation. sampler, iterations: only for
-    masked models; by default diffusion writes one token an iteration. temperature, top_k, seed: see Draws.
+    masked models; by default diffusion writes one token an iteration. temperature, seed: see Draws.
     samples: number of texts.
     """
 
@@ -44,7 +44,6 @@ class GenerationRequest:
     sampler: SamplerName | None = None
     iterations: int | None = None
     temperature: float = 1.0
-    top_k: int = 0
     seed: int = 0
     samples: int = 1
 
@@ -91,7 +90,7 @@ class Writer:
         batch = max(1, self._max_logits // (len(new) * len(allowed)))
         for first in range(0, request.samples, batch):
             samples = start.expand(min(batch, request.samples - first), -1)
-            draws = Draws(allowed, request.temperature, request.top_k, request.seed, first)
+            draws = Draws(allowed, request.temperature, request.seed, first)
             if self._forward:
                 steps = left_to_right(self._predict, samples, length, draws, end)
             else:

@@ -30,7 +30,6 @@ def generate(
     temperature: Annotated[
         float, typer.Option(min=0, help="sampling temperature; 0 takes the most likely token")
     ] = 1.0,
-    top_k: Annotated[int, typer.Option(min=0, help="draw from the K most likely tokens; 0 draws from all")] = 0,
     samples: Annotated[int, typer.Option(min=1, help="number of texts")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="random seed; the same seed gives the same texts")] = 0,
     as_json: JsonFlag = False,
@@ -66,7 +65,7 @@ def generate(
         folder = model_folder(model)
         writer, spelling = Writer(folder), Spelling.open(folder)
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    asked = GenerationRequest(prompt, length, sampler, iterations, temperature, top_k, seed, samples)
+    asked = GenerationRequest(prompt, length, sampler, iterations, temperature, seed, samples)
     for number, (ids, new) in enumerate(writer.write(asked)):
         inside = [place for place, id in enumerate(ids) if id not in writer.outside]
         if as_json:
