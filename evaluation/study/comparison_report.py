@@ -32,8 +32,9 @@ _HOW = (
     "significant."
 )
 _STOPPED = (
-    "A sequential test stopped arms early. The chance that it stops the arm that is truly the best is at most 5%. Only "
-    "the arms that were not stopped are compared."
+    "A sequential test stopped arms early. If all arms vary alike, the chance that it stops the arm that is truly the "
+    "best is at most 5%. If the best arm is best by very little and varies three times as much as the others, it is "
+    "stopped in 13% of studies (8 arms, 5 seeds). Only the arms that were not stopped are compared."
 )
 
 
@@ -83,8 +84,8 @@ def _page_values(study: Study, results: StudyResults) -> dict[str, Any]:
         "path": str(study.folder.absolute()),
         "time": time.time(),
         "summary": (
-            f"{_count(len(study.arms), 'arm')}, {_count(study.seeds, 'seed')} each, of the same weights and rows; "
-            f"{study.about}; baseline {study.baseline}."
+            f"{_count(len(study.arms), 'arm')}, {_count(study.seeds, 'seed')} each; {study.about}; "
+            f" baseline {study.baseline}."
         ),
         "notices": _notices(study, results),
         "conclusions": [
@@ -105,8 +106,10 @@ def _notices(study: Study, results: StudyResults) -> list[str]:
     """Warnings at the top of the report: arms that were stopped, and unfinished runs."""
     notices = []
     if results.stopped:
-        named = ", ".join(f"{arm} (after {seeds})" for arm, seeds in results.stopped.items())
-        notices.append(f"Stopped early, as worse than the best arm: {named} seeds.")
+        named = ", ".join(f"{arm} (after {seeds} seeds)" for arm, seeds in results.stopped.items())
+        test = f"The sequential test gave these arms no more seeds: {named}. This is not a significant difference."
+        lost = f" The baseline {study.baseline} was stopped early, so there are no differences from it."
+        notices.append(test + lost * (study.baseline in results.stopped))
     if missing := sorted(results.missing):
         names = ", ".join(missing[:6]) + (f" and {len(missing) - 6} more" if missing[6:] else "")
         notices.append(f"{len(missing)} of {len(study.runs)} runs are not done, and are left out: {names}.")

@@ -5,7 +5,8 @@ is stopped if its mean is worse than the best one's by a one-sided t test with t
 The idea is Paulson's (1964, A sequential procedure for selecting the population with the largest mean). The level of
 each test is ALPHA over the number of looks and of comparisons with the best arm (Bonferroni's inequality; Dunn, 1961,
 Multiple comparisons among means). So the arm that is truly best is stopped with a chance of at most ALPHA, if the arms
-vary alike: an arm with far more variation than the others makes the test stop fewer of them.
+vary alike. If it is best by very little and varies three times as much as the others, the chance is 13% (8 arms, 5
+seeds).
 """
 
 from collections.abc import Collection, Mapping
@@ -21,15 +22,16 @@ def stopped_arms(
 ) -> dict[str, int]:
     """The arms that get no more seeds, each with the number of seeds that it has had.
 
-    An arm that lacks a value is not compared: it is neither stopped nor the best one.
+    An arm that lacks a value is not compared: it is neither stopped nor the best one. If it was not stopped before, the
+    test is repeated without all its values, so that an arm that failed stops no other.
 
     Args:
         arms: all arms. seeds: how many each arm gets that is not stopped.
         looks: after so many seeds is the last look that may be made.
     """
-    stopped: dict[str, int] = {}
+    stopped, looks = dict[str, int](), min(looks, seeds - 1)
     level = ALPHA / (max(1, seeds - 2) * max(1, len(arms) - 1))
-    for seen in range(2, min(looks, seeds - 1) + 1):
+    for seen in range(2, looks + 1):
         complete = {
             arm: [values[arm][seed] for seed in range(1, seen + 1)]
             for arm in arms
@@ -39,7 +41,8 @@ def stopped_arms(
             table = np.array([*complete.values()]) * (1 if higher_is_better else -1)
             p_values = _p_values(table)
             stopped |= {arm: seen for arm, p in zip(complete, p_values, strict=True) if p < level}
-    return stopped
+    going_on = {arm: of for arm, of in values.items() if arm in stopped or of.keys() >= {*range(1, looks + 1)}}
+    return stopped if len(going_on) == len(values) else stopped_arms(going_on, arms, seeds, higher_is_better, looks)
 
 
 def _p_values(table: np.ndarray) -> np.ndarray:

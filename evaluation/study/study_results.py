@@ -55,8 +55,8 @@ class Comparisons:
 class StudyResults:
     """Results of the finished runs.
 
-    values: see `values_of`. missing: names of unfinished runs of arms that were not stopped. stopped: see `stopped_of`.
-    comparisons: by each measured metric, the primary one first.
+    values: see `values_of`. missing: names of unfinished runs that are not left out. stopped: see `stopped_of`; without
+    arms that have all their seeds. comparisons: by each measured metric, the primary one first.
     """
 
     values: dict[str, dict[str, dict[int, float]]]
@@ -68,8 +68,12 @@ class StudyResults:
 def read_results(study: Study) -> StudyResults:
     """Read the results of all finished runs."""
     values = values_of(study)
-    stopped = stopped_of(study, values, study.seeds) if study.stop_early else {}
-    missing = [run.name for run in study.runs if not (run.is_done or run.seed > stopped.get(run.arm.name, run.seed))]
+    unfinished = [run for run in study.runs if not run.is_done]
+    primary = values.get(study.primary, {})
+    looks = max(map(max, primary.values()), default=1) - 1  # the newest seed may be unfinished
+    worse = stopped_of(study, primary, looks) if study.stop_early else {}
+    stopped = {run.arm.name: worse[run.arm.name] for run in unfinished if run.seed > worse.get(run.arm.name, run.seed)}
+    missing = [run.name for run in unfinished if run.seed <= stopped.get(run.arm.name, run.seed)]
     metrics = sorted(METRICS, key=lambda metric: metric.key != study.primary)
     compared = [
         compare_arms(metric, values[metric.key], study.baseline, stopped) for metric in metrics if metric.key in values
@@ -87,11 +91,10 @@ def values_of(study: Study) -> dict[str, dict[str, dict[int, float]]]:
     return values
 
 
-def stopped_of(study: Study, values: Mapping[str, Mapping[str, BySeed]], looks: int) -> dict[str, int]:
-    """The arms that the sequential test of the primary measure stops: see `stopped_arms`."""
+def stopped_of(study: Study, values: Mapping[str, BySeed], looks: int) -> dict[str, int]:
+    """The arms that the sequential test stops by these values of the primary measure: see `stopped_arms`."""
     higher = any(metric.better == "higher" for metric in METRICS if metric.key == study.primary)
-    names = [arm.name for arm in study.arms]
-    return stopped_arms(values.get(study.primary, {}), names, study.seeds, higher, looks)
+    return stopped_arms(values, [arm.name for arm in study.arms], study.seeds, higher, looks)
 
 
 def figures(run: Path) -> dict[str, float]:

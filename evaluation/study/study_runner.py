@@ -4,7 +4,7 @@ A run trains, exports, evaluates and fine-tunes by `maskwright` commands. Intact
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from data_prep.common.files import write_json
 from data_prep.common.reading import read_bytes
 from evaluation.study.study_arms import arm_words
 from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD, Study, StudyRun, read_result
-from evaluation.study.study_results import stopped_of, values_of
+from evaluation.study.study_results import figures, stopped_of, values_of
 from pretrain.config_files import override_words
 from pretrain.run import EXIT_CODES, RunFolder
 
@@ -64,19 +64,22 @@ def run_study(
     todo = [(number, run) for number in numbers if not (run := runs[number - 1]).is_done]
     if len(todo) < len(numbers):
         say(f"{len(numbers) - len(todo)} of {len(numbers)} runs are done already")
-    total, done, failed = sum(run.arm.steps for _, run in todo), 0, list[str]()
-    stop_early, looks, reasons = study.stop_early and only is None, 1, dict[str, str]()  # of arms without more seeds
-    for number, run in todo:
+    total, failed, left_out = sum(run.arm.steps for _, run in todo), list[str](), list[tuple[int, StudyRun]]()
+    stop_early, looked = study.stop_early and only is None, (0, 0)
+    worse, broken = dict[str, str](), dict[str, str]()  # why arms get no more seeds, by name
+    while todo:
+        done = total - sum(run.arm.steps for _, run in todo)
+        number, run = todo.pop(0)
         title, begun = f"run {number} of {len(runs)}: {run.name}", time.monotonic()
         if run.is_done:  # finished by another process since the start: a job array, or --only
             say(f"{title}: done meanwhile")
             continue
-        if stop_early and run.seed > looks + 1:
-            looks = run.seed - 1
-            reasons |= _worse_arms(study, looks)
-        if reason := reasons.get(run.arm.name):
+        if stop_early and (look := (run.seed - 1, len(broken))) != looked:
+            looked, worse = look, _worse_arms(study, run.seed - 1, broken)
+        if reason := broken.get(run.arm.name) or worse.get(run.arm.name):
             say(f"{title}: left out: {reason}")
-            done += run.arm.steps
+            if run.arm.name not in broken:
+                left_out.append((number, run))
             continue
         say(f"{title}, {run.arm.steps:,} steps")
 
@@ -89,15 +92,16 @@ def run_study(
         except UserError as error:
             failed.append(f"{run.name}: {error}")
             say(f"{title}: failed: {error}")
-            if stop_early:
-                reasons[run.arm.name] = f"seed {run.seed} failed"
-        done += run.arm.steps
+        if stop_early and study.primary not in (figures(run.folder) if run.is_done else ()):
+            broken[run.arm.name] = f"seed {run.seed} failed"
+            todo, left_out = [*left_out, *todo], []  # the failed arm may have stopped them
     return failed
 
 
-def _worse_arms(study: Study, looks: int) -> dict[str, str]:
-    """Why the sequential test gives arms no more seeds, by name. It reads the results of all finished runs."""
-    stopped = stopped_of(study, values_of(study), looks)
+def _worse_arms(study: Study, looks: int, broken: Collection[str]) -> dict[str, str]:
+    """Why the sequential test of the arms that are not broken gives arms no more seeds, by name."""
+    values = {arm: of for arm, of in values_of(study).get(study.primary, {}).items() if arm not in broken}
+    stopped = stopped_of(study, values, looks)
     return {arm: f"worse than the best arm after {seeds} seeds" for arm, seeds in stopped.items()}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from data_prep.common.errors import UserError
 from evaluation.study import Stopped, run_study, write_study_report
+from evaluation.study.study_results import read_results
 from launchers.commands.study_run import study_commands
 from pretrain.config_files import load_config
 from tests.support.forked import ROOT
@@ -164,10 +165,46 @@ def test_arms_that_are_worse_get_no_more_seeds(config):
     assert [word for word in did if "train" in word] == [f"train lr=4/seed-{seed}" for seed in (1, 2, 3, 4)]
     write_study_report(study)
     text = (study.folder / "report.md").read_text()
-    assert "> Stopped early, as worse than the best arm: lr=3 (after 2) seeds." in text
+    assert (
+        "> The sequential test gave these arms no more seeds: lr=3 (after 2 seeds). This is not a significant" in text
+    )
     assert "not done" not in text
     assert "| lr=3 | 2 |" in text
     assert not json.loads((study.folder / "report.json").read_text())["missing"]
+
+
+def test_an_arm_that_fails_later_stops_no_others(config):
+    """Of lr=3, the best one, seed 3 fails: lr=2 gets the seeds that it was denied, lr=1 is also worse than lr=2."""
+    study = kept(config, over=["optim.lr=1,2,3"], seeds=4, stop_early=True)
+    commands = Pretended({"lr=1": 9.0, "lr=2": 4.5, "lr=3": 4.0})
+    commands.fails = lambda words: (
+        words[0] == "train" and settings(words).items() >= {"optim.lr": 3, "run.seed": 3}.items()
+    )
+    failed, said, did = run(study, commands)
+    assert [error.partition(":")[0] for error in failed] == ["lr=3, seed 3"]
+    assert [word for word in did if "train" in word][-3:] == [
+        f"train lr={run}" for run in ("3/seed-3", "2/seed-3", "2/seed-4")
+    ]
+    assert "run 8 of 12: lr=2, seed 3: left out: worse than the best arm after 2 seeds" in said
+    results = read_results(study)
+    assert (results.stopped, results.missing) == ({"lr=1": 2}, ["lr=3, seed 3", "lr=3, seed 4"])
+
+
+def test_arms_that_have_all_their_seeds_were_not_stopped(config):
+    study = kept(config, over=["optim.lr=1,2,3"], seeds=4, stop_early=True)
+    run(study, commands := Pretended({"lr=1": 4.0, "lr=2": 4.01, "lr=3": 9.0}), only=[*range(1, 9)])
+    results = read_results(study)
+    assert (results.stopped, results.missing) == ({"lr=3": 2}, ["lr=1, seed 4", "lr=2, seed 4"])
+    run(study, commands, only=[*range(1, 13)])
+    assert (read_results(study).stopped, read_results(study).missing) == ({}, [])
+
+
+def test_a_baseline_that_was_stopped_is_named(config):
+    study = kept(config, over=["optim.lr=1,2,3"], seeds=3, stop_early=True)
+    run(study, Pretended({"lr=1": 9.0, "lr=2": 4.01, "lr=3": 4.0}))
+    write_study_report(study)
+    text = (study.folder / "report.md").read_text()
+    assert "The baseline lr=1 was stopped early, so there are no differences from it." in text
 
 
 def test_only_some_runs(config):
