@@ -28,6 +28,7 @@ from benchmarks.speedrun_runs import Bench, Result
 from data_prep.common.errors import UserError
 from pretrain.engine import slow_precision
 
+WORK, QUICK_WORK = Path("runs/speedrun"), Path("runs/speedrun-quick")
 LONGER = 1.25
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of a run of ours, after which it is measured
 QUICK = {"documents": 60, "minutes": 0.002, "search_tokens": 8192, "search_runs": 4, "seeds": 2, "passages": 16}
@@ -67,9 +68,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ideas", action="store_true", help="also add and remove each idea")
     parser.add_argument("--passages", type=int, default=512, help="held-out passages, at most")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each run")
-    parser.add_argument("--work", type=Path, default=Path("runs/speedrun"), help="folder for what was run")
-    parser.add_argument("--quick", action="store_true", help="tiny models, only to see that the script works")
+    parser.add_argument(
+        "--work", type=Path, help=f"folder for what was run (default {WORK}; with --quick {QUICK_WORK})"
+    )
+    quick = f"tiny models, only to see that the script works; the page is then in {QUICK_WORK} by default"
+    parser.add_argument("--quick", action="store_true", help=quick)
     args = parser.parse_args()
+    if args.quick and args.out == parser.get_default("out"):  # tiny models never replace the published page
+        args.out = QUICK_WORK / args.out.name
+    args.work = args.work or (QUICK_WORK if args.quick else WORK)
     for name, value in {**QUICK, "tries": 1, "threads": 1}.items() if args.quick else ():
         setattr(args, name, value)
     args.work, args.out = args.work.absolute(), args.out.absolute()

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -50,11 +51,14 @@ class Result:
         return self.points[-1]
 
     def reaches(self, target: float) -> Point | None:
-        """The first point with at most `target` bits per byte, by linear interpolation, or None."""
+        """The first point with at most `target` bits per byte, by linear interpolation, or None.
+
+        Bits of a run that diverged are not a number, and reach nothing.
+        """
         for before, point in zip((None, *self.points), self.points, strict=False):
-            if point.bits > target:
+            if not point.bits <= target:
                 continue
-            if before is None:
+            if before is None or not math.isfinite(before.bits):
                 return point
             share = (before.bits - target) / (before.bits - point.bits)
             tokens = before.tokens + share * (point.tokens - before.tokens)
@@ -88,8 +92,16 @@ class Bench:
         """Write the text, a tokenizer and a data set for each vocabulary, and the held-out passages, unless done.
 
         The last fiftieth of the documents is held out. Tokenizers are byte-level BPE, which keep the whole text.
+
+        Raises UserError if --work has data of other inputs, documents, passages or vocabulary.
         """
+        text = [str(Path(name).absolute()) if Path(name).exists() else name for name in inputs]
+        settings = {"input": text, "documents": documents, "passages": passages, "vocabulary": self.vocabulary}
+        prepared = self.work / "prepared.json"
         if (self.work / "passages.json").exists():
+            stored = json.loads(prepared.read_text()) if prepared.exists() else "unknown settings"
+            if stored != settings:
+                raise UserError(f"{self.work} has data of {stored}, not {settings}; name another --work")
             return
         self.work.mkdir(parents=True, exist_ok=True)
         lines = write_text(inputs, documents, self.work / "all.jsonl").read_text(encoding="utf-8").splitlines(True)
@@ -111,6 +123,7 @@ class Bench:
             raise UserError(
                 f"no passage of {documents - cut} held-out documents fits rows of {SEQ_LEN}; use more documents"
             )
+        _write(prepared, settings)
         _write(self.work / "passages.json", [asdict(passage) for passage in chosen])
 
     def _data(self, text: Path, tokenizer: Path, name: str) -> None:

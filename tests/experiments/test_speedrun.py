@@ -13,9 +13,10 @@ import torch
 from benchmarks import harness, speedrun, train_vs_hf
 from benchmarks.harness import BOOKS
 from benchmarks.speedrun_held_out import Passage, bits_per_byte, nats, passages_of, unigram_nats
-from benchmarks.speedrun_page import ratio
+from benchmarks.speedrun_page import Comparison, page, ratio
 from benchmarks.speedrun_recipes import IDEAS, OURS, SEQ_LEN, Setting, best_of, nested, search, values_of
-from benchmarks.speedrun_runs import Point, Result, easiest, training_times
+from benchmarks.speedrun_runs import Bench, Point, Result, easiest, training_times
+from data_prep.common.errors import UserError
 from pretrain.config import Config
 from tests.support.forked import ROOT, run_forked
 
@@ -31,6 +32,9 @@ def test_a_target_is_reached_between_points():
     assert result(8, 7).reaches(9) == Point(1000, 10, 8)  # before the first point nothing is known
     assert result(8, 6, 7, 6).reaches(6.5) == Point(1750, 17.5, 6.5)  # the first time
     assert result(8, 7).reaches(6.9) is None
+    nan = math.nan
+    assert result(8, nan, nan).reaches(7) is None  # diverged
+    assert result(nan, 6).reaches(7) == Point(2000, 20, 6)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +209,42 @@ def test_ratios_are_geometric_means_with_intervals_on_logarithms():
     low, high = ratio({0: 2.0, 1: 2.2, 2: 2.42}, {0: 1.0, 1: 1.0, 2: 1.0})[6:-1].split(" to ")
     assert float(low) * float(high) == pytest.approx(2.2**2, rel=0.01)
     assert 1.7 < float(low) < 1.8
+
+
+@pytest.mark.parametrize(
+    ("ours", "alone", "together"),
+    [([8, 5.5, 5], "2.50", "3.33"), ([8, 5.5], "not reached", "3.33"), ([8, 7], "not reached", "not reached")],
+)
+def test_each_ratio_compares_equal_losses(ours, alone, together):
+    """Ours is at 6 after 18 seconds, and at 5 after 30. The usual recipe ends at 6 in the Trainer and at 5 here."""
+    bench = Bench(*[None] * 2, {"layers": 4, "hidden": 192}, 8192, 2, "fp32")
+    sides = [
+        {seed: Result("r", seed, (point,), "") for seed in range(2)} for point in (Point(1, 60, 6), Point(1, 75, 5))
+    ]
+    text = page(Comparison(bench, 9.0, Setting(), {}, *sides, {seed: result(*ours) for seed in range(2)}))
+    rows = {
+        line.split("|")[1].split(":")[0].strip(): line.split("|")[2].strip() for line in text.split("\n") if "|" in line
+    }
+    assert (rows["recipe alone"], rows["together"]) == (alone, together)
+
+
+def test_data_of_other_settings_are_refused(tmp_path):
+    bench = Bench(tmp_path, tmp_path / "out.json", {}, 2000, 1, "fp32")
+    (tmp_path / "passages.json").write_text("[]")
+    with pytest.raises(UserError, match=r"unknown settings.*another --work"):
+        bench.prepare(["a.jsonl"], 60, 16)
+    settings = {"input": ["a.jsonl"], "documents": 60, "passages": 16, "vocabulary": 2000}
+    (tmp_path / "prepared.json").write_text(json.dumps(settings))
+    bench.prepare(["a.jsonl"], 60, 16)
+    for inputs, documents in ((["b.jsonl"], 60), (["a.jsonl"], 61)):
+        with pytest.raises(UserError, match=r"has data of .*another --work"):
+            bench.prepare(inputs, documents, 16)
+
+
+def test_tiny_models_have_a_folder_and_a_page_of_their_own(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["speedrun", "--input", "a.jsonl", "--quick"])
+    args = speedrun.arguments()
+    assert (args.work.name, args.out.parent) == ("speedrun-quick", args.work)
 
 
 @pytest.mark.slow
