@@ -98,3 +98,41 @@ def test_a_browser_draws_the_page_of_a_study(config, width):
         assert "logarithmic" in dom
         assert browser.said == []
         browser.picture(study.folder / "page.png")
+
+
+POINTER = """
+const chart = view.charts[0];
+chart.point(arguments[0], true);
+const dots = [...chart.cross.querySelectorAll("circle")].map(dot => Number(dot.getAttribute("cx")));
+const values = chart.entries.map(entry => entry.value.textContent);
+return [values, chart.cross.querySelector("text").textContent, dots.map(x => chart.xBack(x))];
+"""
+
+
+@pytest.mark.slow
+@needs_chromium()
+def test_the_pointer_shows_the_arms_that_it_names(config):
+    """One run of hidden=64 is not done. At 0.04 the nearest of 0.01 and 0.1 by factors is 0.1, by distance 0.01."""
+    study = kept(config, over=["optim.lr=0.001,0.01,0.1", "model.size.hidden=32,64"], seeds=1)
+    commands = Pretended({arm.name: 3.0 + n for n, arm in enumerate(study.arms)})
+    run_study(study, commands, lambda line: None, only=[1, 2, 3, 4, 5])
+    page = write_study_report(study)
+    with chromium() as browser:
+        browser.open(page.as_uri(), "Picture")
+        for at, value, losses in ((0.04, 0.1, ["7.0", "–"]), (0.02, 0.01, ["5.0", "6.0"])):
+            shown, named, dots = browser.driver.execute_script(POINTER, at)
+            assert [text if text == "–" else f"{float(text):.1f}" for text in shown] == losses
+            assert named == f"optim.lr {value}"
+            assert dots == pytest.approx([value] * (2 - losses.count("–")))
+
+
+@pytest.mark.slow
+@needs_chromium()
+def test_a_browser_draws_a_study_with_one_value_done(config):
+    study = kept(config, over=["optim.lr=1e-4,1e-2"], seeds=1)
+    run_study(study, Pretended(), lambda line: None, only=[1])
+    page = write_study_report(study)
+    with chromium() as browser:
+        browser.open(page.as_uri(), "Picture", "0.0001", "0.01")
+        assert "NaN" not in browser.driver.execute_script("return document.documentElement.outerHTML")
+        assert browser.said == []

@@ -195,14 +195,15 @@ class Chart {
       const shown = this.lines[n];
       if (!shown.x.length) { value.textContent = "–"; return; }
       if (x === null && (this.spec.quiet || line.style === "raw" && this.averaged)) { value.textContent = ""; return; }
-      const at = x === null ? shown.x.length - 1 : nearest(shown.x, x);
+      const at = x === null ? shown.x.length - 1 : report.key ? shown.x.findIndex(value => valueAt(value) === valueAt(x)) : nearest(shown.x, x);
+      if (at < 0) { value.textContent = "–"; return; }  // the line lacks this value
       value.textContent = written(shown.y[at], this.spec.unit, true);
       if (x !== null && line.style !== "raw" && (!this.log || shown.y[at] > 0) && shown.x[at] >= this.low && shown.x[at] <= this.high)
         this.cross.append(svg("circle", { class: `dot ${hueOf(this.spec, line)}`, cx: this.x(shown.x[at]), cy: this.y(shown.y[at]), r: 3.4 }));
     });
     if (x === null) return;
     const at = this.x(x), base = this.height - MARGIN.bottom, [unit, factor] = xUnit();
-    const text = report.key ? `${report.key.name} ${xWritten(nearestValue(x))}` : view.axis === "step" ? `step ${Math.round(x).toLocaleString("en")}` : `${xWritten(x / factor, true)} ${unit}`;
+    const text = report.key ? `${report.key.name} ${report.key.labels[valueAt(x)]}` : view.axis === "step" ? `step ${Math.round(x).toLocaleString("en")}` : `${xWritten(x / factor, true)} ${unit}`;
     const left = at > this.width - 100;
     this.cross.prepend(svg("line", { class: "cross", x1: at, x2: at, y1: MARGIN.top, y2: base }),
       ...(inside ? [text, ...this.happened(x)] : []).map((words, n) =>
@@ -246,7 +247,7 @@ class Chart {
 // The visible range of the x axis.
 function range() {
   if (view.from !== null) return [view.from, view.to];
-  const all = report.charts.flatMap(chart => chart.lines.flatMap(line => [line.x[0], line.x[line.x.length - 1]].map(x => onAxis(x, line.axes))));
+  const all = report.key ? report.key.values : report.charts.flatMap(chart => chart.lines.flatMap(line => [line.x[0], line.x[line.x.length - 1]].map(onAxis)));
   const low = Math.min(...all), high = Math.max(...all);
   return high > low ? [low, high] : [low - 1, high + 1];
 }
@@ -269,7 +270,8 @@ function xUnit() {
   return span > 72 ? ["d", 24] : span > 1.5 ? ["h", 1] : span > 0.05 ? ["min", 1 / 60] : ["s", 1 / 3600];
 }
 
-const nearestValue = x => report.key.values[nearest(report.key.values.map(spread), spread(x))];
+// The index of a study's value that is nearest.
+const valueAt = x => nearest(report.key.values.map(spread), spread(x));
 
 function xWritten(value, exact) {
   if (report.key) return report.key.labels[report.key.values.indexOf(value)];
