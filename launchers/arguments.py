@@ -114,11 +114,14 @@ def load_trusted_config(file: Path, overrides: list[str] | None, yes: bool) -> "
 
 def refuse_unread(context: typer.Context, reader: str, *parameters: str) -> None:
     """Raise UserError for the first of these options on the command line: only the option `reader` uses them."""
-    for name in parameters:
-        source = context.get_parameter_source(name)
-        if source and source.name == "COMMANDLINE":
-            option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option} is used only with {reader}. Add {reader}, or remove {option}.")
+    for option in given_options(context, parameters):
+        raise UserError(f"{option} is used only with {reader}. Add {reader}, or remove {option}.")
+
+
+def given_options(context: typer.Context, parameters: Iterable[str]) -> list[str]:
+    """The options of these parameters that are on the command line."""
+    sources = ((name, context.get_parameter_source(name)) for name in parameters)
+    return [f"--{name.replace('_', '-')}" for name, source in sources if source and source.name == "COMMANDLINE"]
 
 
 def check_new_file(file: Path) -> None:

@@ -16,6 +16,7 @@ from launchers.arguments import (
     ModelsArgument,
     PairsOption,
     SeqLenOption,
+    given_options,
     refuse_unread,
     require_inputs,
 )
@@ -167,7 +168,8 @@ def _evaluate_suite(
 ) -> None:
     """Fine-tune models on the tasks of a suite, and print one table."""
     read = ("models", "suite", "out", "uri", "experiment")
-    refuse_unread(context, "--data or --pairs, without --suite", *(name for name in context.params if name not in read))
+    for option in given_options(context, (name for name in context.params if name not in read)):
+        raise UserError(f"{option} is not used with --suite. Remove {option}, or --suite.")
     if not models or not out:
         raise UserError("--suite takes models, and keeps its results in a file. Name models, and add --json FILE.")
     check_json_output(out)
