@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from data_prep.common.errors import UserError, library_errors
 from data_prep.common.files import atomic_folder, check_writable, free_folder, write_json
 from data_prep.common.reading import json_or_none
+from data_prep.common.urls import shown
 from evaluation.finetuning.cloze_repair import RepairTask
 from evaluation.finetuning.example_files import content_digest, pinned
 from evaluation.finetuning.head_training import TrainedHead, head_steps, train_head
@@ -89,6 +90,11 @@ class Finetuning:
         self._digests = {"model": model_digest(self._folder)}
         self._digests |= {name: content_digest(self.files[name]) for name in read}
 
+    @property
+    def names(self) -> dict[str, str]:
+        """The files for reports: without the query of a URL, which can contain a signature."""
+        return {name: shown(path) for name, path in self.files.items()}
+
     def varied(self, **changes: Any) -> "Finetuning":
         """The same model and examples with other `epochs`, `lr` or `init`."""
         other = copy.copy(self)
@@ -101,7 +107,7 @@ class Finetuning:
         Raises UserError if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
         """
         identity = {**asdict(self.settings), "columns": list(self.settings.columns), "out": str(out) if out else None}
-        results = FinetuneResults(self.task.metric, identity | self._digests, self.task.baseline)
+        results = FinetuneResults(self.task.metric, identity | self._digests, self.task.baseline, self.names)
         if json_path is not None:
             if not json_path.absolute().parent.is_dir():
                 raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")

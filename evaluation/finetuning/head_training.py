@@ -163,7 +163,9 @@ class _EpochRecord(TrainerCallback):
         if (loss := more["logs"].get("loss")) is None:  # the summary of the training
             return
         if not math.isfinite(loss):
-            raise Diverged(f"{self._line}, epoch {round(state.epoch)}: the loss is not finite; try a lower --lr")
+            raise Diverged(
+                f"{self._line}, epoch {round(state.epoch)}: the loss is not finite; try a lower learning rate"
+            )
         self._trained.losses.append(loss)
         self._trained.times.append(time.time())
 

@@ -52,12 +52,13 @@ class FinetuneResults:
     """Results of one fine-tuning, seed by seed.
 
     identity: everything that determines the scores: settings, digests of the model and the examples.
-    baseline: metrics without a model. key: identifies the runs in MLflow.
+    baseline: metrics without a model. names: of the files, for MLflow. key: identifies the runs in MLflow.
     """
 
     metric: str
     identity: dict[str, Any]
     baseline: dict[str, float]
+    names: dict[str, str] = field(default_factory=dict)
     results: list[SeedResult] = field(default_factory=list)
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -117,12 +118,15 @@ class FinetuneResults:
                 f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json"
             )
 
-    def send(self, target: Target, name: str, params: dict[str, str], model: Path | None) -> None:
+    def send(self, target: Target, name: str, model_name: str, model: Path | None) -> None:
         """Send the results so far to MLflow. A failure becomes a warning, and the next call sends everything.
+
+        The parameters are the identity, with names of the model and the files in place of digests.
 
         Args:
             name: of the MLflow run. model: what was fine-tuned; None for random weights.
         """
+        params = {key: str(value) for key, value in self.identity.items()} | {"model": model_name, **self.names}
         if self.results:
             seeds = [_seed_results(result, self.key, params) for result in self.results]
             summary = TrackedResults(name, self.key, params, list(self._summary()), grows=True, model=model)

@@ -65,10 +65,11 @@ class SuiteTask(BaseModel):
 
 
 class Suite(BaseModel):
-    """The tasks of a suite by name."""
+    """The tasks of a suite by name. defaults: values for tasks that do not set them, which `read_suite` fills in."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    defaults: dict[str, Any] | None = None
     tasks: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")], SuiteTask] = Field(
         min_length=1
     )
@@ -79,6 +80,8 @@ class Suite(BaseModel):
             if task.start and task.start not in (above := [*self.tasks][:number]):
                 names = ", ".join(above) or "it has none"
                 raise ValueError(f"tasks.{name}.start must be a task above it ({names}), not {task.start!r}")
+            if task.start and "repair" in (task.task, self.tasks[task.start].task):
+                raise ValueError(f"tasks.{name}.start cannot join a repair task, which has two models. Remove it")
         return self
 
 
@@ -88,7 +91,7 @@ def read_suite(path: Path) -> Suite:
     Raises UserError that names the task and the key.
     """
     values = read_yaml(path, Suite)
-    defaults, tasks = values.pop("defaults", None), values.get("tasks")
+    defaults, tasks = values.get("defaults"), values.get("tasks")
     if isinstance(defaults, dict) and isinstance(tasks, dict):
         values["tasks"] = {name: defaults | own if isinstance(own, dict) else own for name, own in tasks.items()}
     try:
@@ -118,7 +121,7 @@ def entrants_of(models: Sequence[Path]) -> list[Entrant]:
         folder = model_folder(model)
         kind = b"".join((folder / file).read_bytes() for file in ("config.json", "tokenizer.json"))
         key = f"random-{hashlib.sha256(kind).hexdigest()[:8]}"
-        title = f"random weights as {model.name}" if random else "random weights"
+        title = f"random weights as {model}" if random else "random weights"
         row = random.setdefault(key, Entrant(title, model, key, None))
         key = f"{re.sub(r'[^A-Za-z0-9_.@-]', '-', model.name)}-{model_digest(folder)[:8]}"
         rows.append(Entrant(str(model), model, key, row.name))
@@ -130,7 +133,8 @@ class SuiteRun:
     """The fine-tunings of a suite. Their results and models are kept in `folder`, and the same call resumes.
 
     show: called with the steps of a training done, their total, and what is done. say: called with a line for the user.
-    on_seed: called with a title, the results so far and the entrant after each seed of the chosen settings.
+    on_seed: called with a title, the results so far and the entrant, when they are opened and after each seed of the
+    chosen settings.
     """
 
     tasks: Mapping[str, SuiteTask]
@@ -142,15 +146,20 @@ class SuiteRun:
     _tuned: dict[tuple[str, str], Path] = field(default_factory=dict)  # folders of models, by entrant and task
 
     def check(self, file: Path) -> None:
-        """Open the examples of every task. Raise UserError, with the task, for the first that cannot be used.
+        """Open the examples of every task, and keep the commits of data sets of the Hub for all its rows.
 
-        file: of the suite, for messages.
+        file: of the suite, for messages. Raises UserError, with the task, for the first that cannot be used.
         """
+        pinned = {}
         for name, task in self.tasks.items():
             try:
-                task.open(self.entrants[0].model, "pretrained")
+                opened = task.open(self.entrants[0].model, "pretrained")
+                pinned[name] = task.model_copy(update=opened.files)
+                if len(task.choices) > 1:
+                    pinned[name].open(self.entrants[0].model, "pretrained", task.search)
             except UserError as error:
                 raise UserError(f"{file}: tasks.{name}: {error}") from None
+        self.tasks = pinned
 
     def results(self) -> Iterator[dict[str, Any]]:
         """Yield the results so far by task, as JSON values, after each row of each table."""
@@ -158,11 +167,14 @@ class SuiteRun:
         for name, task in self.tasks.items():
             rows: dict[str, Any] = {}
             for entrant in self.entrants:
-                finetuning, rows[entrant.name] = self._row(name, task, entrant)
+                try:
+                    finetuning, rows[entrant.name] = self._row(name, task, entrant)
+                except UserError as error:
+                    raise UserError(f"tasks.{name}, {entrant.name}: {error}") from error
                 if entrant.random:
                     rows[entrant.name]["above_random"] = is_above(rows[entrant.name], rows[entrant.random])
                 baseline = {"name": finetuning.task.without_model, **finetuning.task.baseline}
-                what = {"task": task.task, "start": task.start, "metric": finetuning.task.metric, **finetuning.files}
+                what = {"task": task.task, "start": task.start, "metric": finetuning.task.metric, **finetuning.names}
                 tables[name] = what | {"models": rows, "baseline": baseline}
                 yield tables
 
@@ -182,6 +194,8 @@ class SuiteRun:
                     scores[lr, epochs] = results.mean(results.metric)
                 except Diverged as error:
                     self.say(f"{name}, {entrant.name}, learning rate {lr:g} is left out: {error}")
+            if not scores:
+                raise UserError("the loss of every choice is not finite. Lower lr in the suite.")
         lr, epochs = max(scores, key=lambda choice: scores[choice], default=task.choices[0])
         finetuning = task.open(model, init).varied(lr=lr, epochs=epochs)
         is_start = name in {other.start for other in self.tasks.values()}
@@ -211,11 +225,14 @@ class SuiteRun:
         place.parent.mkdir(parents=True, exist_ok=True)
         results = finetuning.open_results(file, out)
         show = lambda step, steps, line: self.show(step, steps, f"{title}, {line}")  # noqa: E731
+        is_search = SEARCH_SEED in seeds
+        if not is_search:
+            self.on_seed(title, results, entrant)  # what an interrupted call did not send
         for result in finetuning.train_seeds(results, seeds, show, file, out):
             settings, score = finetuning.settings, f"{results.metric} {result.metrics[results.metric]:.4f}"
             how = f"learning rate {settings.lr:g}, epochs {settings.epochs}, seed {result.seed}"
             self.say(f"{title}, {how}: {score}, {result.seconds:.0f} s")
-            if result.seed != SEARCH_SEED:
+            if not is_search:
                 self.on_seed(title, results, entrant)
         return results
 

@@ -180,8 +180,7 @@ def _evaluate_suite(
 
     def send(title: str, results: "FinetuneResults", entrant: "Entrant") -> None:
         if target:
-            params = {name: str(value) for name, value in results.identity.items()} | {"model": entrant.name}
-            results.send(target, title, params, entrant.model if entrant.random else None)
+            results.send(target, title, entrant.name, entrant.model if entrant.random else None)
 
     with CommandProgress("reading the models and the examples") as line:
         folder, say = out.with_name(f"{out.name}.tasks"), lambda text: line.say(text, err=True)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from data_prep.common.errors import UserError
-from data_prep.common.urls import shown
 from launchers.arguments import ExperimentOption, ModelArgument, local, require_inputs
 from launchers.display import CommandProgress, text_console, text_table
 
@@ -106,16 +105,11 @@ def finetune(
         results = finetuning.open_results(json_path, out)
     for note in finetuning.task.notes:
         typer.echo(note, err=True)
-    params = {name: str(value) for name, value in results.identity.items()}
-    params |= {
-        "model": str(model),
-        **{name: shown(path) for name, path in finetuning.files.items()},
-    }  # readable names, not digests
     name = f"{task} {model.name}"
-    results.send(target, name, params, model)
+    results.send(target, name, str(model), model)
     with CommandProgress("loading the model") as line:
         for result in finetuning.train_seeds(results, range(1, seeds + 1), line.show, json_path, out):
-            results.send(target, name, params, model)
+            results.send(target, name, str(model), model)
             score = f"{results.metric} {result.metrics[results.metric]:.4f}"
             line.say(f"seed {result.seed}: {score}, {result.seconds:.0f} s", err=True)
     _print(results, finetuning.task.without_model)

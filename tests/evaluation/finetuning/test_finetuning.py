@@ -146,7 +146,7 @@ def test_a_loss_that_is_not_finite_is_a_sentence(model, monkeypatch):
         return made
 
     monkeypatch.setattr(head_training, "initial_model", broken)
-    with pytest.raises(UserError, match="seed 1, epoch 1: the loss is not finite; try a lower --lr"):
+    with pytest.raises(UserError, match="seed 1, epoch 1: the loss is not finite; try a lower learning rate"):
         trained(model)
 
 

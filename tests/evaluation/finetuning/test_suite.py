@@ -1,6 +1,8 @@
 """`maskwright evaluate --suite`: choice of settings, seeds, tasks that start from others, resume, and mistakes."""
 
+import itertools
 import json
+import shutil
 import sqlite3
 
 import pytest
@@ -8,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from evaluation.finetuning import Finetuning, read_suite
+from evaluation.finetuning import Finetuning, experiment, read_suite
 from evaluation.finetuning.head_training import Diverged
 from evaluation.finetuning.result_file import Epoch, SeedResult
 from evaluation.finetuning.suite import is_above
@@ -92,8 +94,7 @@ def test_settings_are_chosen_seeds_are_trained_and_a_killed_suite_resumes(folder
                 assert kept["identity"]["model"] == model_digest(tuned)
     assert results["three"]["models"]["model"]["above_random"] in (True, False)
     assert results["three"]["baseline"]["name"] == "naive Bayes on token counts"
-    names = [name for (name,) in sqlite3.connect(folder / "mlflow.db").execute("select name from runs")]
-    assert sorted(name for name in names if "seed" not in name) == sorted(
+    assert sorted(name for name in tracked(folder) if "seed" not in name) == sorted(
         f"{task}, {model}" for task in results for model in ("model", "random weights")
     )
 
@@ -103,16 +104,68 @@ def test_settings_are_chosen_seeds_are_trained_and_a_killed_suite_resumes(folder
     assert json.loads((folder / "out.json").read_text())["tasks"] == results
 
 
+def without_training(self, seed, _):
+    return SeedResult(seed, 0.1, [Epoch(0.0, {}, self.task.baseline)]), []
+
+
+def write_suite(folder, **task):
+    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"tasks": {"three": SUITE["tasks"]["three"] | task}}))
+
+
+def tracked(folder):
+    """The parameters of the runs in MLflow, by name."""
+    database = sqlite3.connect(folder / "mlflow.db")
+    params = "select key, value from params where run_uuid = ?"
+    runs = database.execute("select name, run_uuid from runs").fetchall()
+    return {name: dict(database.execute(params, (run,))) for name, run in runs}
+
+
+def test_a_resumed_suite_sends_what_mlflow_lacks_and_tells_no_query_of_a_url(folder, monkeypatch):
+    monkeypatch.setattr(Finetuning, "run_seed", without_training)
+    (folder / "three.tsv").rename(folder / "three.tsv?token=abc")
+    write_suite(folder, train=(url := f"file://{folder}/three.tsv?token=abc"), valid=url)
+    evaluate("--uri", "none")
+    monkeypatch.setattr(Finetuning, "run_seed", None)
+    write_config(folder / "config.yaml", {"track": {"uri": (uri := f"sqlite:///{folder}/mlflow.db")}})
+    evaluate("--uri", uri)
+    table = json.loads((folder / "out.json").read_text())["tasks"]["three"]
+    params = tracked(folder)["three, model"]
+    assert params["model"] == "model"
+    assert {files[name] for files in (table, params) for name in ("train", "valid")} == {f"file://{folder}/three.tsv"}
+
+
+def test_rows_have_one_commit_and_names_of_their_own(folder, monkeypatch):
+    """Also if a data set of the Hub changes during the suite, and models in two folders have one name."""
+    for name in ("a", "b", "c"):
+        shutil.copytree("model", f"{name}/model")
+        config = json.loads((folder / name / "model/config.json").read_text())
+        (folder / name / "model/config.json").write_text(json.dumps(config | {"hidden_act": "relu", "note": name}))
+    commits = itertools.count()
+    pinned = lambda path: path if "@" in path else shutil.copy(path, f"{path}@{next(commits)}")  # noqa: E731
+    monkeypatch.setattr(experiment, "pinned", pinned)
+    monkeypatch.setattr(Finetuning, "run_seed", without_training)
+    write_suite(folder)
+    evaluate("a/model", "b/model", "c/model")
+    assert next(commits) == 2, "train and valid were each pinned once"
+    table = json.loads((folder / "out.json").read_text())["tasks"]["three"]
+    assert (table["train"], table["valid"]) == ("three.tsv@0", "three.tsv@1")
+    assert {*table["models"]} >= {"random weights", "random weights as b/model", "random weights as c/model"}
+
+
 def test_a_learning_rate_whose_loss_is_not_finite_is_not_chosen(folder, monkeypatch):
     def run_seed(self, seed, on_progress):
-        if self.settings.lr == 1e-2:
+        if self.settings.lr >= 1e-2:
             raise Diverged("the loss is not finite")
-        return SeedResult(seed, 0.1, [Epoch(0.0, {}, self.task.baseline)]), []
+        return without_training(self, seed, on_progress)
 
     monkeypatch.setattr(Finetuning, "run_seed", run_seed)
-    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"tasks": {"three": SUITE["tasks"]["three"]}}))
+    write_suite(folder)
     assert "learning rate 0.01 is left out: the loss is not finite" in evaluate().stderr
     assert json.loads((folder / "out.json").read_text())["tasks"]["three"]["models"]["model"]["lr"] == 1e-4
+    (folder / "suite.yaml").write_text((folder / "suite.yaml").read_text().replace("0.0001", "0.1"))
+    said = "^tasks.three, random weights: the loss of every choice is not finite. Lower lr in the suite.$"
+    with pytest.raises(UserError, match=said):
+        evaluate()
 
 
 @pytest.mark.parametrize("change, said", [
@@ -125,6 +178,8 @@ def test_a_learning_rate_whose_loss_is_not_finite_is_not_chosen(folder, monkeypa
     ({"metric": "f2"}, "tasks.two: metric is 'f2'; the metrics of this task are accuracy, f1, matthews."),
     ({"valid": "none.tsv"}, "tasks.two: No file none.tsv"),
     ({"columns": "a,b"}, "tasks.two: two.tsv, line 1 has no column 'a'"),
+    ({"limit": 3}, "tasks.two: two.tsv: 3 examples are too few to choose settings with"),
+    ({"task": "repair"}, "tasks.two.start cannot join a repair task, which has two models"),
 ])  # fmt: skip
 def test_a_mistake_in_a_suite_is_one_message_before_any_training(folder, monkeypatch, change, said):
     monkeypatch.setattr(Finetuning, "run_seed", None)
@@ -136,9 +191,15 @@ def test_a_mistake_in_a_suite_is_one_message_before_any_training(folder, monkeyp
         evaluate()
 
 
+def test_defaults_that_are_no_mapping_are_refused(folder):
+    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"defaults": [{"lr": [1e-4]}]}))
+    with pytest.raises(UserError, match=r"^suite.yaml: defaults must be a section of keys, not a list"):
+        evaluate()
+
+
 def test_options_that_a_suite_does_not_read_are_refused(folder):
-    with pytest.raises(UserError, match="--rows is used only with --data or --pairs, without --suite"):
-        evaluate("--rows", "5")
+    with pytest.raises(UserError, match=r"--data is not used with --suite\. Remove --data, or --suite"):
+        evaluate("--data", "a")
     with pytest.raises(UserError, match=r"add --json FILE"):
         CliRunner().invoke(app, ["evaluate", "model", "--suite", "suite.yaml"], catch_exceptions=False)
 
