@@ -35,6 +35,8 @@ def options(doc: str | None, name: str, work: str = "small") -> argparse.Argumen
 def parsed(parser: argparse.ArgumentParser, *files: str, **quick: Any) -> argparse.Namespace:
     """The arguments, with absolute paths, because commands run in --work; the folder is created.
 
+    With --quick and without --out, the page is in --work, not among the results.
+
     Args:
         files: names of arguments that are paths of existing files.
         quick: values of arguments with --quick.
@@ -47,6 +49,8 @@ def parsed(parser: argparse.ArgumentParser, *files: str, **quick: Any) -> argpar
     for name in files:
         value = getattr(args, name)
         setattr(args, name, [existing(path) for path in value] if isinstance(value, list) else existing(value))
+    if args.quick and args.out == parser.get_default("out"):
+        args.out = args.work / args.out.name
     args.work, args.out = args.work.absolute(), args.out.absolute()
     args.work.mkdir(parents=True, exist_ok=True)
     warn_if_busy()
