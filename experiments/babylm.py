@@ -18,7 +18,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
@@ -74,7 +74,11 @@ def main() -> None:
     select(args, results)
     if not args.select_only:
         prepare(args, results)
-        train(args, results)
+        try:
+            train(args, results)
+        except UserError:  # the other seeds are evaluated all the same
+            evaluate(args, results)
+            raise
         evaluate(args, results)
 
 
@@ -85,7 +89,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--select-only", action="store_true", help="choose the text, compress it well, and stop")
     parser.add_argument("--pairs", type=Path, help="BLiMP as jsonl")
     parser.add_argument("--gpu", action="store_true", help="the recipe and the timetable of one H100")
-    parser.add_argument("--minutes", type=float, help="stop after so long (default with --gpu: 8.5)")
+    parser.add_argument("--minutes", type=float, help="with --gpu: stop after so long (default 8.5)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--at-once", type=int, default=3, help="so many trainings or evaluations at the same time")
     parser.add_argument("--masked-limit", type=int, help="pairs of each set, but all for causal views (50; --gpu: 400)")
@@ -95,6 +99,8 @@ def arguments() -> argparse.Namespace:
         args.words, args.limit, args.probe_steps = MOST_WORDS, None, 60
         args.vocab_size = 16384 if args.gpu else 8192
         args.masked_limit = args.masked_limit or (400 if args.gpu else 50)
+    if args.minutes and not args.gpu:
+        raise UserError("--minutes needs --gpu: it stops seeds by the speed of an H100.")
     if not args.select_only and not args.pairs:
         raise UserError("BLiMP is missing. Name a file with --pairs, or add --select-only.")
     args.pairs = args.pairs and common.existing(args.pairs)
@@ -175,8 +181,7 @@ def train(args: argparse.Namespace, results: Results) -> None:
     over = threading.Event()
     threading.Thread(target=watch, args=(args, results, over), daemon=True).start()
     try:
-        with ThreadPoolExecutor(args.at_once) as pool:
-            list(pool.map(lambda seed: train_one(args, results, seed), range(args.seeds)))
+        for_each(args, range(args.seeds), lambda seed: train_one(args, results, seed))
     finally:
         over.set()
 
@@ -201,6 +206,22 @@ def train_one(args: argparse.Namespace, results: Results, seed: int) -> None:
     results.add(
         "runs", str(seed), value | {name: entry[f"eval/{name}"] for entry in evaluated for name in ("loss", "ema_loss")}
     )
+
+
+def for_each(args: argparse.Namespace, items: Iterable[Any], function: Callable[[Any], None]) -> None:
+    """Call `function` for each item, --at-once at the same time. Raise the first UserError after all have ended."""
+
+    def error_of(item: Any) -> UserError | None:
+        try:
+            function(item)
+        except UserError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(args.at_once) as pool:
+        errors = [error for error in pool.map(error_of, items) if error]
+    if errors:
+        raise errors[0]
 
 
 def watch(args: argparse.Namespace, results: Results, over: threading.Event) -> None:
@@ -241,8 +262,7 @@ def evaluate(args: argparse.Namespace, results: Results) -> None:
     runs = results.of("runs").items()
     seeds = sorted(seed for seed, of_run in runs if of_run["complete"] or (int(seed) < kept and of_run["steps"]))
     names = [f"{seed} {view} {weights}" for weights in WEIGHTS for view in VIEWS for seed in seeds]
-    with ThreadPoolExecutor(args.at_once) as pool:
-        list(pool.map(lambda name: evaluate_one(args, results, name), [*names, "unigram"]))
+    for_each(args, [*names, "unigram"], lambda name: evaluate_one(args, results, name))
 
 
 def evaluate_one(args: argparse.Namespace, results: Results, name: str) -> None:

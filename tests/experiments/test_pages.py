@@ -1,12 +1,15 @@
 """Figures of benchmark pages: changes between layers, and right pairs by set."""
 
 import json
+import sys
 import threading
 import time
 from argparse import Namespace
 
 import pytest
 
+from data_prep.common.errors import UserError
+from experiments import babylm
 from experiments.babylm import Results, watch
 from experiments.babylm_text import FILES, count, select
 from experiments.common import read_text_lines
@@ -62,6 +65,37 @@ def test_babylm_stops_runs_that_the_time_does_not_allow(rate, left, stopped, tmp
     assert [seed for seed in range(3) if (tmp_path / f"runs/{seed}/STOP").exists()] == stopped
     assert left < 90 or results.of("probe") == {"tokens_per_second": 3 * rate, "seeds": 3 - len(stopped)}
     assert left < 90 or "No model is trained yet." in args.out.read_text()
+
+
+def test_babylm_evaluates_the_other_seeds_of_a_failed_one(tmp_path, monkeypatch):
+    """Seed 1 fails: those after it are trained, all of them are evaluated, and the error of the seed ends the run."""
+
+    def train_one(args, results, seed):
+        if seed == 1:
+            raise UserError("seed 1 failed")
+        counts = dict.fromkeys(("steps", "of", "tokens", "minutes"), 1)
+        results.add("runs", str(seed), {"complete": True, "model": "m", "machine": "cpu", **counts})
+
+    args = Namespace(work=tmp_path, out=tmp_path / "page.md", gpu=False, quick=False, seeds=3, masked_limit=50)
+    args.at_once, args.select_only, args.end = 1, False, float("inf")
+    evaluated: list[str] = []
+    monkeypatch.setattr(babylm, "arguments", lambda: args)
+    monkeypatch.setattr(babylm, "train_one", train_one)
+    monkeypatch.setattr(babylm, "evaluate_one", lambda args, results, name: evaluated.append(name))
+    for stage in ("select", "prepare"):
+        monkeypatch.setattr(babylm, stage, lambda args, results: None)
+    with pytest.raises(UserError, match="seed 1 failed"):
+        babylm.main()
+    assert {name.split()[0] for name in evaluated} == {"0", "2", "unigram"}
+
+
+def test_babylm_limits_minutes_on_a_gpu_alone(tmp_path, monkeypatch):
+    words = ["babylm", "--minutes", "5", "--work", str(tmp_path), "--pairs", __file__]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(UserError, match="--minutes needs --gpu"):
+        babylm.arguments()
+    monkeypatch.setattr(sys, "argv", [*words, "--gpu"])
+    assert babylm.arguments().minutes == 5
 
 
 def change(value: float, half: float) -> dict[str, float]:
