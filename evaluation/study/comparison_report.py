@@ -85,7 +85,7 @@ def _page_values(study: Study, results: StudyResults) -> dict[str, Any]:
         "time": time.time(),
         "summary": (
             f"{_count(len(study.arms), 'arm')}, {_count(study.seeds, 'seed')} each; {study.about}; "
-            f" baseline {study.baseline}."
+            f"baseline {study.baseline}."
         ),
         "notices": _notices(study, results),
         "conclusions": [

@@ -101,8 +101,7 @@ def run_study(
 def _worse_arms(study: Study, looks: int, broken: Collection[str]) -> dict[str, str]:
     """Why the sequential test of the arms that are not broken gives arms no more seeds, by name."""
     values = {arm: of for arm, of in values_of(study).get(study.primary, {}).items() if arm not in broken}
-    stopped = stopped_of(study, values, looks)
-    return {arm: f"worse than the best arm after {seeds} seeds" for arm, seeds in stopped.items()}
+    return {arm: f"worse than the best arm after {n} seeds" for arm, n in stopped_of(study, values, looks).items()}
 
 
 def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable[[str, int], None]) -> None:

@@ -32,6 +32,7 @@ def test_the_report_says_no_more_than_the_intervals(config):
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     table = (study.folder / "report.md").read_text()
     assert "3 arms, 4 seeds each; bert 1 x 32, mlm, 40 steps, batches" in table
+    assert "rows of 32 tokens; baseline strategy=token.\n" in table
     assert "| arm | seeds | held-out loss | minus strategy=token | masked accuracy | steps |" in table
     assert "| strategy=span | 4 | " in table
 
