@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from data_prep.common.intervals import ALPHA
 from evaluation.likelihood.evaluate_models import paired_bootstrap
-from evaluation.study.paired_statistics import ALPHA, holm
+from evaluation.study.paired_statistics import holm
 
 _FLIPS = 10_000
 

@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from data_prep.common.errors import UserError
+from data_prep.common.intervals import ALPHA
 from data_prep.format import Dataset
 from data_prep.storage import read_lines
-from evaluation.study.paired_statistics import ALPHA, holm
+from evaluation.study.paired_statistics import holm
 from experiments import sst2_finetuning
 from experiments.charts import COLOURS, chart
 from experiments.common import options, parsed, run, table, write_page

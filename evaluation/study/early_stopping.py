@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from scipy.special import stdtr
 
-from evaluation.study.paired_statistics import ALPHA, ROUNDING, BySeed
+from data_prep.common.intervals import ALPHA, ROUNDING
+from evaluation.study.paired_statistics import BySeed
 
 
 def stopped_arms(

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
-ALPHA = 0.05
+from data_prep.common.intervals import ALPHA, interval_of_seeds, moments, t_interval
+
 MIN_PAIRS = 3
 """With fewer seeds, no difference is called significant, as their deviation says too little about other seeds."""
-ROUNDING = 1e-9  # relative to the values: a smaller deviation is rounding error
 
 BySeed = Mapping[int, float]
 """A value for each seed."""
@@ -71,22 +71,22 @@ class Verdict:
 
 def mean_of(values: Sequence[float], lowest: float = -math.inf, highest: float = math.inf) -> Mean:
     """Mean of at least one value, with Student's t interval at 1 - ALPHA, cut to the values that can exist."""
-    n, mean, sd = _moments(values, max(map(abs, values)))
-    interval = _interval(mean, sd, n, ALPHA)
-    return Mean(mean, interval and (max(lowest, interval[0]), min(highest, interval[1])), n)
+    interval = interval_of_seeds(values)
+    ends = interval and (max(lowest, interval[0]), min(highest, interval[1]))
+    return Mean(float(np.mean(values)), ends, len(values))
 
 
 def paired_differences(pairs: Sequence[tuple[BySeed, BySeed]]) -> list[Difference]:
     """Difference (first minus second) of each pair over their common seeds, at least one. All pairs are one family."""
-    moments = []
+    of_pairs = []
     for first, second in pairs:
         common = sorted(first.keys() & second.keys())
         scale = max(abs(side[seed]) for seed in common for side in (first, second))
-        moments.append(_moments([first[seed] - second[seed] for seed in common], scale))
-    p_values = [_p_value(mean, sd, n) for n, mean, sd in moments]
+        of_pairs.append(moments([first[seed] - second[seed] for seed in common], scale))
+    p_values = [_p_value(mean, sd, n) for n, mean, sd in of_pairs]
     differences = []
-    for (n, mean, sd), p, (level, adjusted, rejected) in zip(moments, p_values, holm(p_values), strict=True):
-        interval = _interval(mean, sd, n, level) if n >= MIN_PAIRS else None
+    for (n, mean, sd), p, (level, adjusted, rejected) in zip(of_pairs, p_values, holm(p_values), strict=True):
+        interval = t_interval(n, mean, sd, level) if n >= MIN_PAIRS else None
         differences.append(Difference(mean, sd, n, p, adjusted, 1 - level, interval, rejected))
     return differences
 
@@ -129,26 +129,9 @@ def holm(p_values: Sequence[float]) -> list[tuple[float, float, bool]]:
     return tests
 
 
-def _moments(values: Sequence[float], scale: float) -> tuple[int, float, float | None]:
-    """n, mean, and standard deviation; a deviation within rounding error of this scale becomes 0."""
-    n, mean = len(values), float(np.mean(values))
-    if n == 1:
-        return n, mean, None
-    sd = float(np.std(values, ddof=1))
-    return n, mean, sd if sd > ROUNDING * scale else 0.0
-
-
 def _p_value(mean: float, sd: float | None, n: int) -> float:
     """p-value; 1 if all differences are equal, which happens by chance for discrete measures, and for few seeds."""
     return float(2 * stdtr(n - 1, -abs(mean) / sd * math.sqrt(n))) if sd and n >= MIN_PAIRS else 1.0
-
-
-def _interval(mean: float, sd: float | None, n: int, alpha: float) -> tuple[float, float] | None:
-    """Two-sided Student's t interval at the level 1 - alpha; None without a deviation."""
-    if not sd:
-        return None
-    half = -float(stdtrit(n - 1, alpha / 2)) * sd / math.sqrt(n)
-    return mean - half, mean + half
 
 
 def _complete(values: Mapping[str, BySeed]) -> dict[str, dict[int, float]]:

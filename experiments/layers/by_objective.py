@@ -20,7 +20,8 @@ from typing import Any
 from scipy.special import stdtr
 
 from data_prep.common.errors import UserError
-from evaluation.study.paired_statistics import ALPHA, holm
+from data_prep.common.intervals import ALPHA
+from evaluation.study.paired_statistics import holm
 from experiments import small_models
 from experiments.common import make_tokenizer, maskwright, prepare, run, table, write_page
 from experiments.layers.measures import GROUPS, JACKKNIFE_T

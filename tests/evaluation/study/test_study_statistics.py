@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_prep.common.intervals import interval_of_seeds
 from evaluation.study.early_stopping import stopped_arms
 from evaluation.study.paired_statistics import (
     holm,
@@ -34,6 +35,7 @@ def test_a_mean_has_students_interval(values, mean, sd):
 def test_one_seed_and_equal_values_have_no_interval():
     assert mean_of([2.0]).interval is None
     assert mean_of([2.0, 2.0, 2.0]).interval is None
+    assert interval_of_seeds([0.1 + 0.2, 0.3]) is None, "equal but for rounding"
     (found,) = paired_differences([(seeds(2.0), seeds(1.0))])
     assert (found.mean, found.sd, found.interval, found.p, found.significant) == (1.0, None, None, 1.0, False)
 
