@@ -68,7 +68,8 @@ class Finetuning:
         files: paths of "train" and "valid".
 
     Attributes:
-        files: the same, with the commit of a data set of the Hub. settings: with the lowered `max_length`.
+        files: the same, with the commit of a data set of the Hub. names: of `files`, without the queries of URLs.
+        settings: with the lowered `max_length`.
 
     Raises UserError if there is no model or tokenizer, the tokenizer has no pad token, or the files do not fit the
     task.
@@ -76,6 +77,7 @@ class Finetuning:
 
     def __init__(self, model: Path, settings: FinetuneSettings, files: dict[str, str]) -> None:
         self._folder, self.files = model_folder(model), {name: pinned(path) for name, path in files.items()}
+        self.names = {name: shown(path) for name, path in self.files.items()}
         tokenizer = load_tokenizer(self._folder)
         if tokenizer.pad_token_id is None:
             raise UserError(f"{self._folder}: the tokenizer has no pad token, which batches need. Add one.")
@@ -89,11 +91,6 @@ class Finetuning:
         read = ["train"] if settings.search else [*self.files]
         self._digests = {"model": model_digest(self._folder)}
         self._digests |= {name: content_digest(self.files[name]) for name in read}
-
-    @property
-    def names(self) -> dict[str, str]:
-        """The files for reports: without the query of a URL, which can contain a signature."""
-        return {name: shown(path) for name, path in self.files.items()}
 
     def varied(self, **changes: Any) -> "Finetuning":
         """The same model and examples with other `epochs`, `lr` or `init`."""

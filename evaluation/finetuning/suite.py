@@ -133,8 +133,7 @@ class SuiteRun:
     """The fine-tunings of a suite. Their results and models are kept in `folder`, and the same call resumes.
 
     show: called with the steps of a training done, their total, and what is done. say: called with a line for the user.
-    on_seed: called with a title, the results so far and the entrant, when they are opened and after each seed of the
-    chosen settings.
+    on_seed: called with a title, the results so far and the entrant: before the chosen settings, and after each seed.
     """
 
     tasks: Mapping[str, SuiteTask]
@@ -188,9 +187,8 @@ class SuiteRun:
             searching = task.open(model, init, task.search)
             for lr, epochs in task.choices:
                 try:
-                    results = self._train(
-                        searching.varied(lr=lr, epochs=epochs), entrant, f"{name} search", [SEARCH_SEED]
-                    )
+                    varied = searching.varied(lr=lr, epochs=epochs)
+                    results = self._train(varied, entrant, f"{name} search", [SEARCH_SEED])
                     scores[lr, epochs] = results.mean(results.metric)
                 except Diverged as error:
                     self.say(f"{name}, {entrant.name}, learning rate {lr:g} is left out: {error}")
