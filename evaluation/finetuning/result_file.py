@@ -105,18 +105,20 @@ class FinetuneResults:
             values = read_json(path, dict[str, Any], nan=True)
             names = ("identity", "key", "runs")
             saved: _Saved = typed(_Saved, {name: values[name] for name in names if name in values})
-            if not all(result.epochs and self.metric in result.metrics for result in saved.runs):
+            if not all(result.epochs for result in saved.runs):
                 raise ValueError("it has no scores")
         except (UserError, ValueError) as error:
             raise UnusableInput(
                 f"{path} is there, and is no report of a fine-tuning; choose another --json ({error})"
             ) from error
-        self.key, self.results = saved.key, saved.runs
         changed = [name for name in self.identity if saved.identity.get(name) != self.identity[name]]
         if changed:
             raise UnusableInput(
                 f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json"
             )
+        if not all(self.metric in result.metrics for result in saved.runs):
+            raise UnusableInput(f"{path} has no {self.metric}; choose another --json")
+        self.key, self.results = saved.key, saved.runs
 
     def send(self, target: Target, name: str, model_name: str, model: Path | None) -> None:
         """Send the results so far to MLflow. A failure becomes a warning, and the next call sends everything.

@@ -189,11 +189,11 @@ def continued(study: Study) -> Study:
     check_same(before, study, f"{folder} holds another study", "choose another run.dir, or ask for the same one")
     if study.seeds < before.seeds:
         raise UserError(f"{folder} holds a study of {before.seeds} seeds; seeds can be added, not taken away")
-    return before.model_copy(update={"seeds": study.seeds})
+    return before.model_copy(update={"seeds": study.seeds, "stop_early": study.stop_early})
 
 
 def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
-    """Require that two studies are equal except for the number of seeds.
+    """Require that two studies are equal except for the number of seeds and early stopping.
 
     Raises UserError with the problem, the first difference, and the advice.
     """
@@ -203,8 +203,8 @@ def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
 
 
 def _settings(study: Study) -> dict[str, Any]:
-    """All settings except the seeds, by name. Keys without the name of an arm are of the first one."""
+    """All settings but these two, by name. Keys without the name of an arm are of the first one."""
     first, *rest = study.arms
-    values = study.model_dump(mode="json", exclude={"seeds", "about", "arms"})
+    values = study.model_dump(mode="json", exclude={"seeds", "stop_early", "about", "arms"})
     names = {"arms": [arm.name for arm in study.arms]}
     return flat(names | merged(values, first.config) | {arm.name: arm.config for arm in rest})

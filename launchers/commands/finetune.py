@@ -106,10 +106,11 @@ def finetune(
     for note in finetuning.task.notes:
         typer.echo(note, err=True)
     name = f"{task} {model.name}"
-    results.send(target, name, str(model), model)
+    tuned = None if init == "random" else model
+    results.send(target, name, str(model), tuned)
     with CommandProgress("loading the model") as line:
         for result in finetuning.train_seeds(results, range(1, seeds + 1), line.show, json_path, out):
-            results.send(target, name, str(model), model)
+            results.send(target, name, str(model), tuned)
             score = f"{results.metric} {result.metrics[results.metric]:.4f}"
             line.say(f"seed {result.seed}: {score}, {result.seconds:.0f} s", err=True)
     _print(results, finetuning.task.without_model)

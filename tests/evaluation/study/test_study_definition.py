@@ -63,7 +63,6 @@ def test_another_study_in_the_folder_is_refused_and_more_seeds_are_not(config, t
             "arms was ['strategy=token', 'strategy=span'] and is ['strategy=token']",
         ),
         (["masking.replacement.per=token"], {}, "masking.replacement.per was unit and is token (and 1 more)"),
-        ([], {"stop_early": True}, "stop_early was False and is True"),
         ([], {"seeds": 1}, "a study of 2 seeds; seeds can be added, not taken away"),
     ):
         with pytest.raises(UserError, match=re.escape(words)):
