@@ -17,6 +17,7 @@ import numpy as np
 from data_prep.common.files import write_json
 from data_prep.format import Dataset
 from evaluation.likelihood.held_out_loss import HeldOut, Masks
+from evaluation.study.paired_statistics import paired_differences
 from experiments.charts import COLOURS, chart
 from experiments.common import maskwright, prepare, run, table, write_page
 from experiments.small_models import CONFIG, SEQ_LEN, VALID_FRACTION, options, parsed, sweep, write_config
@@ -25,6 +26,7 @@ from pretrain.export import load_language_model
 WIDTHS = (64, 128, 256, 512)
 RATES = {"adamw": (5e-4, 1e-3, 2e-3, 4e-3, 8e-3), "muon": (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)}
 STEPS, ROWS = 10, 8  # of the coordinate check
+ByRate = dict[float, dict[int, float]]  # losses by seed at each rate
 
 
 def main() -> None:
@@ -99,37 +101,56 @@ def hidden_states(args: argparse.Namespace, model: str) -> list[np.ndarray]:
     return [state.numpy() for state in states]
 
 
-def means(args: argparse.Namespace, results: dict[str, Any], name: str, width: int) -> dict[float, float]:
-    """Mean held-out loss at each rate that has a result."""
+def losses_of(args: argparse.Namespace, results: dict[str, Any], name: str, width: int) -> ByRate:
+    """Held-out losses by seed, at each rate that has a result."""
     losses = {}
     for rate in RATES[name][: args.rates]:
         size = size_of(width)
         arm = f"lr={rate:g},size={size['layers']}-{width}-{size['heads']}"
         if by_seed := results[name].get(arm):
-            losses[rate] = float(np.mean([*by_seed.values()]))
+            losses[rate] = {int(seed): loss for seed, loss in by_seed.items()}
     return losses
+
+
+def means(losses: ByRate) -> dict[float, float]:
+    """The mean over seeds at each rate."""
+    return {rate: float(np.mean([*by_seed.values()])) for rate, by_seed in losses.items()}
 
 
 def draw(args: argparse.Namespace, results: dict[str, Any]) -> None:
     with chart(args.out.with_suffix(".png"), 9, 3.5) as figure:
         for name, axes in zip(args.optimizers, figure.subplots(1, len(args.optimizers), squeeze=False)[0], strict=True):
             for width, colour in zip(args.widths, COLOURS, strict=False):
-                losses = means(args, results, name, width)
+                losses = means(losses_of(args, results, name, width))
                 axes.plot([*losses], [*losses.values()], "o-", color=colour, label=f"width {width}")
             axes.set(xscale="log", xlabel="learning rate", ylabel="held-out loss, nats", title=name)
             axes.legend()
 
 
+def costs_of(losses: dict[int, ByRate], best: dict[int, float], first: float) -> dict[int, str]:
+    """The loss at the rate `first` minus that at the best rate of each width, where both were run."""
+    costs = {width: "0" for width, rate in best.items() if rate == first}
+    others = [width for width in best if width not in costs and first in losses[width]]
+    pairs = [(losses[width][first], losses[width][best[width]]) for width in others]
+    for width, minus in zip(others, paired_differences(pairs), strict=True):
+        between = f" ({minus.interval[0]:+.4f} to {minus.interval[1]:+.4f})" if minus.interval else ""
+        costs[width] = f"{minus.mean:+.4f}{between}"
+    return costs
+
+
 def page(args: argparse.Namespace, results: dict[str, Any]) -> str:
     sections = []
     for name in args.optimizers:
-        losses = {width: means(args, results, name, width) for width in args.widths}
-        first = min(losses[args.widths[0]], key=lambda rate: losses[args.widths[0]][rate])
+        losses = {width: losses_of(args, results, name, width) for width in args.widths}
+        best = {width: min(of := means(by_rate), key=of.__getitem__) for width, by_rate in losses.items()}
+        first, rates = best[args.widths[0]], RATES[name][: args.rates]
+        costs = costs_of(losses, best, first)
         rows = []
-        for width, of in losses.items():
-            best, moved = min(of, key=lambda rate: of[rate]), results[f"coordinates-{name}"][str(width)]
-            cost = f"{of[first] - of[best]:+.4f}" if first in of else "not run"
-            rows.append([str(width), f"{best:g}", f"{of[best]:.4f}", cost, f"{moved[-2]:.4f}", f"{moved[-1]:.4f}"])
+        for width, rate in best.items():
+            loss, moved = means(losses[width])[rate], results[f"coordinates-{name}"][str(width)]
+            edge = " (edge)" if rate in (rates[0], rates[-1]) else ""
+            cells = [f"{rate:g}{edge}", f"{loss:.4f}", costs.get(width, "not run")]
+            rows.append([str(width), *cells, *(f"{value:.4f}" for value in moved[-2:])])
         header = ["width", "best rate", "held-out loss", f"loss at {first:g} minus best", "last layer", "output"]
         sections.append(f"## {name}\n\n{table(header, *rows)}")
     return f"""# Does the best learning rate stay the same when the model gets wider?
@@ -137,6 +158,10 @@ def page(args: argparse.Namespace, results: dict[str, Any]) -> str:
 ModernBERTs of 4 layers with {args.vocab_size:,} ids, {args.steps} steps of {CONFIG["train"]["global_batch_size"]} rows
 of {SEQ_LEN} slots, {args.seeds} seeds. The last two columns are the coordinate check: how far the hidden states moved
 from step 1 to step {STEPS} at the constant second rate of the sweep, in root mean square.
+
+Differences are means over seeds with Student's t intervals; Holm's procedure covers the widths of an optimizer.
+The best rate is chosen by the same seeds, so no difference is below zero. "edge": the best rate is the lowest or the
+highest that was tried, and a better one may be beyond it.
 
 {chr(10).join(sections)}
 

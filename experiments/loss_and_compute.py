@@ -5,7 +5,8 @@
 Each size trains on tokens in proportion to the weights of its layers, with several seeds, by `maskwright study sweep`.
 The fit is L = E + A * (C / C0)**-alpha: L is the mean held-out loss of the seeds, C the model FLOPs of a run as
 `maskwright plan` counts them, and C0 those of the smallest run. The prediction is written to a JSON file in --work
-before the large run starts. Its range is that of fits without one size. Run the same command again to resume.
+before the large run starts, with the settings; other settings need another --work. Its range is that of fits without
+one size. Run the same command again to resume.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
 from experiments.charts import COLOURS, chart
 from experiments.common import prepare, run, table, write_page
@@ -25,23 +27,38 @@ from pretrain.planning import Planner
 
 WIDTHS = (48, 64, 96, 128, 160)  # of the fitted models, with four layers and heads of 16
 LARGE = 240  # weights and tokens both grow with the square of the width: over four times the compute of 160
+STORED = "prediction.json"  # in --work, where the JSON file of the page may also be
+SETTINGS = ("input", "vocab_size", "widths", "large", "tokens_per_weight", "lr", "seeds", "quick")
 Law = tuple[float, float, float, float]  # E, A, alpha and C0
 
 
 def main() -> None:
     args = arguments()
+    results = stored(args)
     prepare(args, VALID_FRACTION)
-    file = args.work / f"{args.out.stem}.json"
-    results: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"sizes": {}}
-    for width in args.widths:
-        results["sizes"][str(width)] = measured(args, width)
+    file = args.work / STORED
+    write_json(file, results)
+    results["sizes"] = {str(width): measured(args, width) for width in args.widths}
     if "prediction" not in results:  # it is never changed, as the large run may have begun
         results["prediction"] = prediction(args, results["sizes"])
     write_json(file, results)
     results["large"] = measured(args, args.large)
     draw(args, results)
     write_page(args.out, page(args, results), ("torch", "deepspeed", "transformers"))
+    results["settings"]["input"] = args.input.name
     write_json(args.out.with_suffix(".json"), results)
+
+
+def stored(args: argparse.Namespace) -> dict[str, Any]:
+    """The results in --work, or only the settings. Raises UserError if its results have other settings."""
+    settings = {name: value for name, value in vars(args).items() if name in SETTINGS} | {"input": str(args.input)}
+    file = args.work / STORED
+    results: dict[str, Any] = {"settings": settings}
+    if file.exists():
+        results = json.loads(file.read_text(encoding="utf-8"))
+        if (known := results.get("settings")) != settings:
+            raise UserError(f"{args.work} has results of {known}, not {settings}. Name another --work.")
+    return results
 
 
 def arguments() -> argparse.Namespace:

@@ -5,11 +5,12 @@ import sys
 import threading
 import time
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
 from data_prep.common.errors import UserError
-from experiments import babylm
+from experiments import babylm, learning_rate_transfer, loss_and_compute
 from experiments.babylm import Results, watch
 from experiments.babylm_text import FILES, count, select
 from experiments.common import read_text_lines
@@ -96,6 +97,34 @@ def test_babylm_limits_minutes_on_a_gpu_alone(tmp_path, monkeypatch):
         babylm.arguments()
     monkeypatch.setattr(sys, "argv", [*words, "--gpu"])
     assert babylm.arguments().minutes == 5
+
+
+def test_a_prediction_is_not_used_for_other_settings(tmp_path):
+    settings = {"vocab_size": 300, "widths": [16, 32], "large": 64, "tokens_per_weight": 3.0, "lr": 4e-3, "seeds": 1}
+    args = Namespace(work=tmp_path, input=tmp_path / "a.jsonl", quick=True, **settings)
+    results = loss_and_compute.stored(args)
+    (tmp_path / "prediction.json").write_text(json.dumps(results | {"prediction": {"loss": 3.0}}))
+    assert loss_and_compute.stored(args)["prediction"] == {"loss": 3.0}
+    changed = {"input": tmp_path / "b.jsonl", "widths": [16, 48], "large": 96, "lr": 1e-3, "tokens_per_weight": 2.0}
+    for name, value in (changed | {"quick": False, "seeds": 2, "vocab_size": 400}).items():
+        with pytest.raises(UserError, match="another --work"):
+            loss_and_compute.stored(Namespace(**vars(args) | {name: value}))
+
+
+def test_the_page_of_rates_has_intervals_and_marks_the_edge_of_the_grid():
+    """Width 64 is best at 0.002, width 128 at the highest rate."""
+    losses = {64: (4.0, 3.0, 3.5), 128: (4.0, 3.0, 2.9)}
+    noise = {"0": 0.0, "1": 0.01, "2": 0.02}
+    results: dict[str, dict] = {"coordinates-muon": {"64": [0.1, 0.2], "128": [0.1, 0.2]}, "muon": {}}
+    for width, of in losses.items():
+        for rate, loss in zip((0.001, 0.002, 0.004), of, strict=True):
+            by_seed = {seed: loss + extra * (rate == 0.004) for seed, extra in noise.items()}
+            results["muon"][f"lr={rate:g},size=4-{width}-{width // 32}"] = by_seed
+    args = Namespace(optimizers=["muon"], widths=[64, 128], rates=3, vocab_size=300, steps=4, seeds=3)
+    args.out = Path("page.md")
+    text = learning_rate_transfer.page(args, results)
+    assert "| 64 | 0.002 | 3.0000 | 0 |" in text
+    assert "| 128 | 0.004 (edge) | 2.9100 | +0.0900 (+0.0652 to +0.1148) |" in text
 
 
 def change(value: float, half: float) -> dict[str, float]:
