@@ -71,12 +71,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--work", type=Path, help=f"folder for what was run (default {WORK}; with --quick {QUICK_WORK})"
     )
-    quick = f"tiny models, only to see that the script works; the page is then in {QUICK_WORK} by default"
+    quick = "tiny models, only to see that the script works; the page is then in --work by default"
     parser.add_argument("--quick", action="store_true", help=quick)
     args = parser.parse_args()
-    if args.quick and args.out == parser.get_default("out"):  # tiny models never replace the published page
-        args.out = QUICK_WORK / args.out.name
     args.work = args.work or (QUICK_WORK if args.quick else WORK)
+    if args.quick and args.out == parser.get_default("out"):  # tiny models never replace the published page
+        args.out = args.work / args.out.name
     for name, value in {**QUICK, "tries": 1, "threads": 1}.items() if args.quick else ():
         setattr(args, name, value)
     args.work, args.out = args.work.absolute(), args.out.absolute()
