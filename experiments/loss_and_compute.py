@@ -4,8 +4,8 @@
 
 Each size trains on tokens in proportion to the weights of its layers, with several seeds, by `maskwright study sweep`.
 The fit is L = E + A * (C / C0)**-alpha: L is the mean held-out loss of the seeds, C the model FLOPs of a run as
-`maskwright plan` counts them, and C0 those of the smallest run. The prediction is written to a JSON file in --work
-before the large run starts, with the settings; other settings need another --work. Its range is that of fits without
+`maskwright plan` counts them, and C0 the FLOPs of the smallest run. The prediction is written to a JSON file in --work
+before the large run starts, with the settings; other settings need another --work. Its range is from fits without
 one size. Run the same command again to resume.
 """
 

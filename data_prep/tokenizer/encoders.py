@@ -235,7 +235,7 @@ def without_specials(settings: dict[str, Any], drop: bool = False) -> dict[str, 
 
     They get names that no text has. A BPE model keeps the names: it gives ids by merges, unless `ignore_merges` is set
     and a special token is a pre-token. With `drop`, they are no added tokens, as the fast packages need. The tokenizers
-    library numbers added tokens beyond the vocabulary anew, so it needs all of them.
+    library numbers added tokens beyond the vocabulary by their order, so it needs all of them.
     """
     model, specials = settings["model"], {token["content"] for token in settings["added_tokens"] if token["special"]}
     if model["type"] == "Unigram":

@@ -1,4 +1,4 @@
-r"""Word starts of byte-level tokenizers that split by a pattern of their own, as Llama 3's, GPT-4o's and Qwen's.
+r"""Word starts of byte-level tokenizers with another pattern than GPT-2's, such as those of Llama 3, GPT-4o and Qwen.
 
 A token never crosses a split, and the bytes of each token are known. So the pattern is matched again in the joined
 bytes of the tokens, by the regular expressions of pyarrow (RE2, https://github.com/google/re2/wiki/Syntax), and a token
@@ -84,7 +84,7 @@ class PatternWords:
         try:
             matched = compute.replace_substring_regex(texts, _for_re2(self._pattern), b"\\0%c" % _END)
         except pa.ArrowInvalid as error:
-            raise Unsupported(f"the pattern {self._pattern!r} is none for RE2: {error}") from error
+            raise Unsupported(f"RE2 cannot read the pattern {self._pattern!r}: {error}") from error
         result = np.frombuffer(matched.buffers()[2] or b"", dtype=np.uint8)
         ends = np.flatnonzero(result == _END)
         splits[ends - np.arange(len(ends)) - np.searchsorted(np.flatnonzero(result == _STOP), ends)] = True

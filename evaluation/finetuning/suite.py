@@ -132,7 +132,7 @@ def entrants_of(models: Sequence[Path]) -> list[Entrant]:
 class SuiteRun:
     """The fine-tunings of a suite. Their results and models are kept in `folder`, and the same call resumes.
 
-    show: called with the steps of a training done, their total, and what is done. say: called with a line for the user.
+    show: called with the steps of a training done, their total, and the current task. say: called with a line of text.
     on_seed: called with a title, the results so far and the entrant: before the chosen settings, and after each seed.
     """
 

@@ -32,9 +32,9 @@ _HOW = (
     "significant."
 )
 _STOPPED = (
-    "A sequential test stopped arms early. If all arms vary alike, the chance that it stops the arm that is truly the "
-    "best is at most 5%. If the best arm is best by very little and varies three times as much as the others, it is "
-    "stopped in 13% of studies (8 arms, 5 seeds). Only the arms that were not stopped are compared."
+    "A sequential test stopped arms early. If all arms vary equally, the chance that it stops the arm that is truly "
+    "the best is at most 5%. If the best arm is best by very little and varies three times as much as the others, it "
+    "is stopped in 13% of studies (8 arms, 5 seeds). Only the arms that were not stopped are compared."
 )
 
 
@@ -126,7 +126,7 @@ def _markdown(values: dict[str, Any]) -> str:
 
 
 def _table(study: Study, results: StudyResults) -> list[list[str]]:
-    """The table: a header and one row per arm. Differences from the baseline are those of the primary measure."""
+    """The table: a header and one row per arm. It has the differences of the primary measure from the baseline."""
     header, columns = ["arm", "seeds"], list[dict[str, str]]()
     for each in results.comparisons:
         header.append(each.metric.title)

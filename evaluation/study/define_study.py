@@ -154,7 +154,7 @@ def _contents(config: Config, pairs: str | None, finetune: Sequence[str]) -> dic
 
 
 def _digest(option: str, file: str) -> str:
-    """The digest of a file, or those of the files of a folder."""
+    """The digest of a file, or the digests of a folder's files."""
     if "://" in file or file.startswith("hub:"):
         return file
     try:

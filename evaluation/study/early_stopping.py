@@ -5,7 +5,7 @@ is stopped if its mean is worse than the best one's by a one-sided t test with t
 The idea is Paulson's (1964, A sequential procedure for selecting the population with the largest mean). The level of
 each test is ALPHA over the number of looks and of comparisons with the best arm (Bonferroni's inequality; Dunn, 1961,
 Multiple comparisons among means). So the arm that is truly best is stopped with a chance of at most ALPHA, if the arms
-vary alike. If it is barely the best and varies three times as much as the others, the chance is 13% (8 arms, 5 seeds).
+vary equally. If it is barely the best and varies three times as much as others, the chance is 13% (8 arms, 5 seeds).
 """
 
 from collections.abc import Collection, Mapping
