@@ -322,7 +322,7 @@ def _of_shared_files(folder: Path, data: Dataset) -> Iterator[Reader]:
     datasets.Dataset.from_dict({"text": ["a b", "c"]}).save_to_disk(str(saved))
 
     def rows() -> None:
-        hub._load.cache_clear()
+        hub.load_hub.cache_clear()
         source, options = SourceInput("", f"hub:{saved}", "hub"), Options("text", None)
         list(RowReader(source, 0, len(examine(source, cache, options).unit_bytes or ()), options, cache))
 

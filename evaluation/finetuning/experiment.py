@@ -104,7 +104,7 @@ class Finetuning:
         Raises UserError if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
         """
         identity = {**asdict(self.settings), "columns": list(self.settings.columns), "out": str(out) if out else None}
-        results = FinetuneResults(self.task.metric, identity | self._digests, self.task.baseline, self.names)
+        results = FinetuneResults(self.task.metric, identity | self._digests, self.task.baseline, names=self.names)
         if json_path is not None:
             if not json_path.absolute().parent.is_dir():
                 raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")

@@ -58,8 +58,8 @@ class FinetuneResults:
     metric: str
     identity: dict[str, Any]
     baseline: dict[str, float]
-    names: dict[str, str] = field(default_factory=dict)
     results: list[SeedResult] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def values(self, metric: str) -> list[float]:
