@@ -16,12 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraint
 
 from data_prep.common.errors import UserError
 from data_prep.common.intervals import interval_of_seeds
+from data_prep.common.reading import read_bytes
 from evaluation.finetuning.experiment import Finetuning
 from evaluation.finetuning.head_training import Diverged
 from evaluation.finetuning.heads import FinetuneSettings
 from evaluation.finetuning.result_file import FinetuneResults
 from pretrain.config_files import explain_invalid, read_yaml
-from pretrain.export import model_digest, model_folder
+from pretrain.export import load_tokenizer, model_digest, model_folder
 
 SEARCH_SEED = 0  # the others are 1, 2, ...
 
@@ -114,12 +115,16 @@ class Entrant:
 
 
 def entrants_of(models: Sequence[Path]) -> list[Entrant]:
-    """The rows of random weights, one for each architecture and tokenizer, and then the models."""
+    """The rows of random weights, one for each architecture and tokenizer, and then the models.
+
+    Raises UserError for a model without a tokenizer, or with a file that cannot be read.
+    """
     random: dict[str, Entrant] = {}
     rows = []
     for model in models:
         folder = model_folder(model)
-        kind = b"".join((folder / file).read_bytes() for file in ("config.json", "tokenizer.json"))
+        load_tokenizer(folder)  # raises UserError if there is none
+        kind = b"".join(read_bytes(folder / file) for file in ("config.json", "tokenizer.json"))
         key = f"random-{hashlib.sha256(kind).hexdigest()[:8]}"
         title = f"random weights as {model}" if random else "random weights"
         row = random.setdefault(key, Entrant(title, model, key, None))
@@ -196,6 +201,8 @@ class SuiteRun:
                 raise UserError("the loss of every choice is not finite. Lower lr in the suite.")
         lr, epochs = max(scores, key=lambda choice: scores[choice], default=task.choices[0])
         finetuning = task.open(model, init).varied(lr=lr, epochs=epochs)
+        for note in finetuning.task.notes:
+            self.say(f"{name}, {entrant.name}: {note}")
         is_start = name in {other.start for other in self.tasks.values()}
         results = self._train(finetuning, entrant, name, range(1, task.seeds + 1), is_start)
         self._tuned[entrant.key, name] = self._place(finetuning, entrant, name)

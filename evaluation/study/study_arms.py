@@ -47,6 +47,8 @@ def open_sweep(path: Path, changes: Sequence[str], over: Sequence[str]) -> Sweep
     Raises UserError for an invalid or repeated value, naming the arm.
     """
     changes = [*changes]
+    if any(change.startswith("run.seed=") for change in changes):
+        raise UserError("run.seed: a study numbers its seeds from 1. Leave it out, and write --seeds N for N seeds.")
     config_values(path, changes)  # its errors are of no arm
     overrides, configs = grid(over), list[Config]()
     for name, own in overrides.items():
@@ -79,7 +81,8 @@ def grid(over: Sequence[str]) -> dict[str, dict[str, Any]]:
         if not equals or not (choices := override_choices(key, values)):
             raise UserError(f"--over {key}: write a key of the config and its values, as in optim.lr=1e-3,3e-3")
         if reason := next((why for fixed, why in _FIXED.items() if _overlap(key, fixed)), None):
-            raise UserError(f"--over {key}: {reason}. Change it for all arms, without --over.")
+            advice = "Write --seeds N for N seeds" if key == "run.seed" else "Change it for all arms, without --over"
+            raise UserError(f"--over {key}: {reason}. {advice}.")
         if any(choice in choices[:place] for place, choice in enumerate(choices)):
             raise UserError(f"--over {key}: give each of its values once")
         if any(_overlap(key, other) for other in axes):

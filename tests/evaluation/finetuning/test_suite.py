@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import shutil
 import sqlite3
 
@@ -202,6 +203,17 @@ def test_options_that_a_suite_does_not_read_are_refused(folder):
         evaluate("--data", "a")
     with pytest.raises(UserError, match=r"add --json FILE"):
         CliRunner().invoke(app, ["evaluate", "model", "--suite", "suite.yaml"], catch_exceptions=False)
+
+
+def test_cut_texts_are_counted_and_a_model_without_a_tokenizer_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(Finetuning, "run_seed", without_training)
+    write_suite(folder, max_length=8)
+    said = evaluate().stderr
+    for row in ("random weights", "model"):
+        assert re.search(rf"three, {row}: \d+ of 60 examples are longer than 8 tokens, and are cut", said)
+    (folder / "model/tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"model holds no tokenizer\.json; export the run again"):
+        evaluate()
 
 
 @pytest.mark.parametrize("name", ["glue-like", "glue"])

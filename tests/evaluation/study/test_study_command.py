@@ -27,6 +27,7 @@ def test_a_dry_run_tells_arms_and_steps_writes_nothing_and_refuses_what_the_stud
     assert "6 runs, 4 of them done" in asked(config, "--seeds", "3").output
     assert "holds a study of 2 seeds" in str(asked(config, "--seeds", "1").exception)
     assert "holds another study" in str(asked(config, "masking.rate=0.3").exception)
+    assert "run.seed: a study numbers its seeds" in str(asked(config, "run.seed=5").exception)
     assert asked(config, "--stop-early").exit_code == 0, "early stopping may begin or end at any time"
 
 

@@ -165,7 +165,7 @@ def test_the_grid_names_each_arm_and_keeps_its_overrides():
         ),
         (["model.init=a b,a-b"], "init=a-b would name two arms"),
         ([f"optim.lr=1{400 * '0'},1{401 * '0'}"], "would name two arms"),
-        (["run.seed=1,2"], "--over run.seed: the study names and seeds the runs"),
+        (["run.seed=1,2"], "--over run.seed: the study names and seeds the runs. Write --seeds N"),
         (["track.uri=none"], "--over track.uri: it does not change a model"),
         (["data={}"], "--over data: all arms are compared by one held-out data set"),
         (["eval.masks=own"], "--over eval.masks: all arms are measured in the same way"),
