@@ -47,8 +47,15 @@ def band_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, reach: int, dr
     fill = -n % block
     q = F.pad(q, (0, 0, 0, 0, 0, fill)).unflatten(0, (-1, block)).transpose(1, 2)
     k, v = (F.pad(x, (0, 0, 0, 0, reach, reach + fill)).unfold(0, width, block).transpose(2, 3) for x in (k, v))
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    out = _row_attention(q, k, v, mask, dropout)
     return out.transpose(1, 2).flatten(0, 1)[:n]
+
+
+def _row_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """Attention of each row, [..., S, E]. On a CPU torch's backward pass is up to three times as fast in fp32."""
+    wide = q.dtype == torch.bfloat16 and q.device.type == "cpu"
+    inputs = (x.float() if wide else x for x in (q, k, v))
+    return F.scaled_dot_product_attention(*inputs, attn_mask=mask, dropout_p=dropout).to(q.dtype)
 
 
 def _block(reach: int) -> int:
@@ -220,7 +227,7 @@ def attention(
         return _one_by_one(q, k, v, documents.lengths, documents.masks[reach], dropout)
     rows = len(q) // documents.seq_len
     q, k, v = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in (q, k, v))
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=documents.masks[reach], dropout_p=dropout)
+    out = _row_attention(q, k, v, documents.masks[reach], dropout)
     return out.transpose(1, 2).flatten(0, 1)
 
 
@@ -231,7 +238,7 @@ def _one_by_one(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], mask: Tenso
     for q_one, k_one, v_one in by_document:
         length = q_one.shape[2]
         seen = None if mask is None else mask[:length, :length]
-        out = F.scaled_dot_product_attention(q_one, k_one, v_one, attn_mask=seen, dropout_p=dropout)
+        out = _row_attention(q_one, k_one, v_one, seen, dropout)
         parts.append(out.squeeze(0).transpose(0, 1))
     return torch.cat(parts)
 
