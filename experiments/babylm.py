@@ -171,8 +171,8 @@ def changes_of(args: argparse.Namespace, seed: int, tokens: int) -> list[str]:
     config = load_config(CONFIG, changes)
     of_recipe = {phase.name: phase.steps for phase in config.phases}
     whole = sum(of_recipe.values())
-    steps = min(EPOCHS * tokens // (config.train.global_batch_size * config.data.seq_len), whole)
-    steps = min(steps, 6 if args.quick else whole if args.gpu else REDUCED_STEPS)
+    most = 6 if args.quick else whole if args.gpu else REDUCED_STEPS
+    steps = min(EPOCHS * tokens // (config.train.global_batch_size * config.data.seq_len), most)
     return changes + [f"phases.{name}.steps={max(1, steps * n // whole)}" for name, n in of_recipe.items()]
 
 
