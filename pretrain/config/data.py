@@ -28,7 +28,7 @@ class SourceConfig(Section):
 
 class DataConfig(Section):
     train: list[SourceConfig] = Field(
-        max_length=256,
+        max_length=4096,
         description="a data set written by `maskwright prep run` (folder or URL), or a list of {path, weight|epochs}",
     )
     temperature: float | None = Field(

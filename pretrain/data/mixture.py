@@ -1,7 +1,8 @@
 """Mixture of several data sets in one stream: the rows per source, as a function of the rows consumed so far.
 
 Weights become integer quotas over a period of PERIOD rows. A keyed permutation orders each period. So every period
-holds exactly the quotas, and the source of any row is known without the rows before it.
+holds exactly the quotas, and the source of any row is known without the rows before it. Of more than FEW sources, many
+have less than a row in a period; their quotas are exact over a cycle of CYCLE periods, and to a row in each period.
 """
 
 from collections.abc import Sequence
@@ -11,11 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.common.errors import UserError
 from data_prep.common.reading import typed
 from pretrain.data.stream import Part, Position, RowStream
 from pretrain.philox import derive_key, permute
 
 PERIOD = 4096
+FEW = 256
+CYCLE = 4096
+_TURN = 2531  # odd, and near CYCLE / 1.618: after any number of periods, the offsets are spread evenly
 
 
 @dataclass(frozen=True)
@@ -56,20 +61,43 @@ class MixturePosition:
         return MixturePosition(self.dealt, tuple(source.after_seq_len(seq_len) for source in self.sources))
 
 
-def quotas(weights: Sequence[float]) -> NDArray[np.int64]:
-    """Rows of each source per period, in proportion to its weight; largest-remainder rounding.
+@dataclass(frozen=True)
+class Quotas:
+    """Rows of each source in a cycle of periods: int64 [sources], with sum PERIOD * periods."""
 
-    A weight of 0 has no rows, another has at least one. Returns int64 [sources] with sum PERIOD.
-    """
-    shares = np.asarray(weights, dtype=np.float64) / sum(weights) * PERIOD
-    rows = np.maximum(np.floor(shares).astype(np.int64), shares > 0)
-    while (left := PERIOD - int(rows.sum())) != 0:
-        error = rows - shares
-        if left > 0:
-            rows[np.argmin(np.where(shares > 0, error, np.inf))] += 1
-        else:
-            rows[np.argmax(np.where(rows > 1, error, -np.inf))] -= 1
-    return rows
+    rows: NDArray[np.int64]
+    periods: int
+
+    @classmethod
+    def of(cls, weights: Sequence[float]) -> "Quotas":
+        """The quotas in proportion to weights; largest-remainder rounding.
+
+        A weight of 0 has no rows, another has at least one in a cycle.
+
+        Raises:
+            UserError: for more sources than a cycle has rows.
+        """
+        periods = 1 if np.count_nonzero(weights) <= FEW else CYCLE
+        total = PERIOD * periods
+        if (sources := np.count_nonzero(weights)) > total:
+            raise UserError(f"{sources} data sets cannot share {total} rows; name fewer in data.train")
+        shares = np.asarray(weights, dtype=np.float64) / sum(weights) * total
+        rows = np.maximum(np.floor(shares).astype(np.int64), shares > 0)
+        while (left := total - int(rows.sum())) != 0:
+            error = rows - shares
+            if left > 0:
+                rows[np.argmin(np.where(shares > 0, error, np.inf))] += 1
+            else:
+                rows[np.argmax(np.where(rows > 1, error, -np.inf))] -= 1
+        return cls(rows, periods)
+
+    def of_period(self, period: int) -> NDArray[np.int64]:
+        """Rows of each source in a period, with sum PERIOD: systematic sampling.
+
+        The offset takes each value below `periods` once in a cycle, so the periods of a cycle add up to `rows`.
+        """
+        offset = period * _TURN % self.periods
+        return np.diff((np.cumsum(self.rows) + offset) // self.periods, prepend=0)
 
 
 class Mixture:
@@ -83,7 +111,7 @@ class Mixture:
 
     def __init__(self, streams: Sequence[RowStream], weights: Sequence[Sequence[float]], seed: int):
         self.streams = streams
-        self._quotas = [quotas(of_phase) for of_phase in weights]
+        self._quotas = [Quotas.of(of_phase) for of_phase in weights]
         self._key = derive_key(seed, "mixture")
 
     def start(self) -> MixturePosition:
@@ -92,7 +120,7 @@ class Mixture:
 
     def sources_of(self, phase: int) -> list[int]:
         """The sources that a phase reads."""
-        return np.flatnonzero(self._quotas[phase]).tolist()
+        return np.flatnonzero(self._quotas[phase].rows).tolist()
 
     def take(
         self, position: MixturePosition, rows: int, seq_len: int, phase: int = 0
@@ -114,14 +142,13 @@ class Mixture:
         (period, first), (last_period, last) = divmod(dealt, PERIOD), divmod(dealt + rows, PERIOD)
         if period == last_period:
             return self._count_in(period, first, last, phase)
-        between = (last_period - period - 1) * self._quotas[phase]
         ends = self._count_in(period, first, PERIOD, phase) + self._count_in(last_period, 0, last, phase)
-        return between + ends
+        return sum((self._quotas[phase].of_period(whole) for whole in range(period + 1, last_period)), start=ends)
 
     def _count_in(self, period: int, first: int, last: int, phase: int) -> NDArray[np.int64]:
         numbers = permute(np.arange(first, last), PERIOD, self._key, period)
-        sources = np.searchsorted(np.cumsum(self._quotas[phase]), numbers, side="right")
-        return np.bincount(sources, minlength=len(self.streams))
+        ends = np.cumsum(self._quotas[phase].of_period(period))
+        return np.bincount(np.searchsorted(ends, numbers, side="right"), minlength=len(self.streams))
 
     def release(self) -> None:
         """Release the memory of the latest windows."""

@@ -17,7 +17,7 @@ from data_prep.format import Dataset, TokenizerInfo
 from data_prep.storage import Cache
 from pretrain.config import Config, DataConfig
 from pretrain.data.batch import LaidOut, lay_out
-from pretrain.data.mixture import PERIOD, quotas
+from pretrain.data.mixture import Quotas
 from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, pack, randoms_needed
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.token_flags import check_targets, check_translation_pairs, flag_reader
@@ -69,13 +69,14 @@ class Sources:
         )
 
     def shares(self) -> list[int]:
-        """Rows of each data set in a period of the mixture, in the first phase."""
-        return quotas(self.weights[0]).tolist()
+        """Rows of each data set in a cycle of the mixture (Quotas), in the first phase."""
+        return Quotas.of(self.weights[0]).rows.tolist()
 
     def mixture_of(self, phase: int = 0) -> dict[str, float]:
         """The share of the rows of each data set that a phase reads, by name."""
         read = self.of_phase(phase)
-        return {name: rows / PERIOD for name, rows in zip(read.names, read.shares(), strict=True)}
+        shares = read.shares()
+        return {name: rows / sum(shares) for name, rows in zip(read.names, shares, strict=True)}
 
     def of_phase(self, phase: int) -> "Sources":
         """The data sets that a phase reads, for it alone."""

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.common.errors import DamagedData
+from data_prep.common.errors import DamagedData, UserError
 from pretrain.config import StageSettings
 from pretrain.data import Batch, BatchStage, Loader, LoaderStep, MixturePosition, Prefetcher, feed
 from pretrain.data.batch import lay_out
 from pretrain.data.loader import stage_at
-from pretrain.data.mixture import PERIOD, quotas
+from pretrain.data.mixture import CYCLE, FEW, PERIOD, Quotas
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader, ShuffleWindow, Space
 from pretrain.masking import TokenFlag, Vocabulary
@@ -175,7 +175,7 @@ def test_masks_of_a_row_differ_between_epochs_and_sources():
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40))
 def test_quotas_are_the_shares_to_within_a_row(weights):
-    rows = quotas(weights)
+    rows = Quotas.of(weights).rows
     shares = np.array(weights) / sum(weights) * PERIOD
     assert rows.sum() == PERIOD
     assert (rows >= 1).all()
@@ -185,7 +185,7 @@ def test_quotas_are_the_shares_to_within_a_row(weights):
 
 def test_each_period_deals_the_quotas():
     mixture = loader(1, sources=SOURCES * 2, weights=(5, 1, 2, 0.0001)).mixture
-    wanted = quotas((5, 1, 2, 0.0001))
+    wanted = Quotas.of((5, 1, 2, 0.0001)).rows
     assert wanted.tolist() == [2559, 512, 1024, 1]
     parts = [mixture.count_rows(first, 1024) for first in range(0, 2 * PERIOD, 1024)]
     assert (sum(parts[:4]) == wanted).all()
@@ -194,6 +194,42 @@ def test_each_period_deals_the_quotas():
     assert (sum(mixture.count_rows(n, 1) for n in range(100, 130)) == mixture.count_rows(100, 30)).all()
     assert len({tuple(part) for part in parts}) > 4, "shuffled, and differently in each period"
     assert np.abs(parts[0] - wanted / 4).max() < 60
+
+
+def power_law(sources: int, exponent: float) -> np.ndarray:
+    """Shares of languages whose sizes follow a power law over six orders of magnitude, as web text does."""
+    sizes = np.arange(1, sources + 1) ** (-6 / np.log10(sources))
+    return sizes**exponent / (sizes**exponent).sum()
+
+
+@pytest.mark.parametrize(("sources", "exponent"), [(FEW + 1, 1), (1834, 0.3), (1834, 0.7), (1834, 1), (5000, 0.5)])
+def test_quotas_of_many_sources_are_exact_in_a_cycle_and_even_in_it(sources, exponent):
+    """Within 1% for every source with 50 rows in a cycle, and those with less get no more than a row too many."""
+    shares = power_law(sources, exponent)
+    quotas = Quotas.of(shares)
+    assert quotas.rows.sum() == PERIOD * CYCLE
+    assert quotas.rows.min() >= 1
+    error = np.abs(quotas.rows - shares * PERIOD * CYCLE)
+    assert (error <= np.maximum(1, 0.01 * shares * PERIOD * CYCLE)).all()
+    read = np.zeros(sources)
+    for period in range(CYCLE):
+        of_period = quotas.of_period(period)
+        assert of_period.sum() == PERIOD
+        assert np.abs(of_period - shares * PERIOD).max() < 1.1
+        read += of_period
+        if period == CYCLE // 3:
+            assert np.abs(read - shares * PERIOD * (period + 1)).max() < 4, "even within a cycle"
+    assert (read == quotas.rows).all()
+    with pytest.raises(UserError, match="cannot share"):
+        Quotas.of(np.ones(PERIOD * CYCLE + 1))
+
+
+def test_few_sources_keep_the_period_of_earlier_versions():
+    """Their runs resume to the same order: quotas of every period are those that the checkpoint names."""
+    shares = power_law(FEW, 1)
+    quotas = Quotas.of(shares)
+    assert quotas.rows.sum() == PERIOD
+    assert (quotas.of_period(7) == quotas.rows).all()
 
 
 def test_layout_of_a_batch():
