@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated
 
@@ -86,7 +88,9 @@ def _main(
     """Global options. The commands do the work."""
 
 
-def _assemble() -> typer.Typer:
+def _assemble(words: Sequence[str]) -> typer.Typer:
+    """The program with the command that `words` begin with; with all commands if they begin with none."""
+    named = [name for name in COMMANDS if [*words[: name.count(" ") + 1]] == name.split()]
     program = typer.Typer(
         name="maskwright",
         help=_keep_blocks(_HELP),
@@ -101,10 +105,10 @@ def _assemble() -> typer.Typer:
         text = _keep_blocks(f"{purpose}\n\nExample:\n\n    maskwright {group} {example}\n")
         groups[group] = typer.Typer(help=text, short_help=purpose, no_args_is_help=True, rich_markup_mode=None)
         program.add_typer(groups[group], name=group)
-    for words in COMMANDS:
-        name = words.replace(" ", "_")
+    for command in named or COMMANDS:
+        name = command.replace(" ", "_")
         function = getattr(import_module(f"launchers.commands.{name}"), name)  # imports no slow package
-        text, (group, _, word) = inspect.getdoc(function) or "", words.rpartition(" ")
+        text, (group, _, word) = inspect.getdoc(function) or "", command.rpartition(" ")
         first = re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
         groups[group].command(word, help=_keep_blocks(text), short_help=first)(function)
     return program
@@ -115,4 +119,4 @@ def _keep_blocks(text: str) -> str:
     return "\n\n".join(f"\b\n{part}" if part.startswith(" ") else part for part in text.split("\n\n"))
 
 
-app = _assemble()
+app = _assemble(sys.argv[1:])  # the imports of all commands take longer than many commands

@@ -92,13 +92,12 @@ def _print(
     config: "Config", split: str, visits: "list[MaskedVisit]", vocabulary: "Vocabulary", spelling: "Spelling"
 ) -> None:
     from launchers.display import LEGENDS, coloured, listed, marked
-    from pretrain.config import View
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(Text(_settings(config), style="bold"))
     console.print(f"split into tokens, · inside words: {split}")
     units = [(", ", None), ("⟦two words⟧", "mask"), (" were selected as one", None)]
-    console.print(coloured([*LEGENDS[View.BIDIRECTIONAL], *units]))
+    console.print(coloured([*LEGENDS["bidirectional"], *units]))
     outside = frozenset({vocabulary.cls, vocabulary.sep})
     for step, visit in enumerate(visits, 1):
         rate = "" if isinstance(config.masking.rate, float) else f", rate {visit.rate:.3g}"

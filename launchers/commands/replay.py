@@ -103,7 +103,7 @@ def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
     console.print(Text(printable(_head(found, run)), style="bold"))
     kinds = dict.fromkeys(found.rows.kinds)
     for view in dict.fromkeys(kind.view for kind in kinds):
-        console.print(coloured(LEGENDS[view]))
+        console.print(coloured(LEGENDS[view.value]))
     for number, documents in enumerate(found.rows.rows(0, rows).documents(found.vocabulary)):
         predictions = sum(len(document.predictions) for document in documents)
         filled = sum(len(document.original) for document in documents)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from data_prep.common.errors import printable
-from pretrain.config import View
 
 if TYPE_CHECKING:
     from data_prep.tokenizer import Spelling
@@ -23,10 +22,10 @@ _MASK_LEGEND: list[Segment] = [
     (" it sees the word itself", None),
 ]
 _STYLES = {"mask": "bold yellow", "random": "bold red", "kept": "bold cyan", None: ""}
-LEGENDS: dict[View, list[Segment]] = {
-    View.BIDIRECTIONAL: _MASK_LEGEND,
-    View.CAUSAL: [("every token but special ones is predicted from those before it", None)],
-    View.PREFIX: [("the second text is predicted, from the first one and the tokens before it", None)],
+LEGENDS: dict[str, list[Segment]] = {  # by the value of pretrain.config.View, whose import is slow
+    "bidirectional": _MASK_LEGEND,
+    "causal": [("every token but special ones is predicted from those before it", None)],
+    "prefix": [("the second text is predicted, from the first one and the tokens before it", None)],
 }
 
 

@@ -176,6 +176,15 @@ def test_light_commands_import_no_torch(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_command_imports_no_other_commands():
+    """Each process of an array of small tasks would pay for them."""
+    code = "import sys; from launchers.app import app; print(*sys.modules)"
+    words = [sys.executable, "-c", code, "prep", "run", "--input"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    names = {name for name in done.stdout.split() if name.startswith(("launchers.commands.", "pretrain.config"))}
+    assert names == {"launchers.commands.prep_run"}
+
+
 def test_a_room_does_not_import_the_programs_in_it():
     """Otherwise `python -m` warns on standard error, in every run, that the module is imported already."""
     programs = {"launchers.local.start_ranks", "launchers.doctor.node_report", "launchers.doctor.network_test"}
