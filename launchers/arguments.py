@@ -42,6 +42,10 @@ ProcessCount = Annotated[
     int | None, typer.Option(min=1, help="training processes; by default one per GPU, or one on CPU")
 ]
 WorkerCount = Annotated[int | None, typer.Option(min=1, help="worker processes; by default one per core")]
+NamedFilters = Annotated[
+    list[str] | None,
+    typer.Option("--filter", metavar="NAME[=VALUE]", help="a filter of the plan with code from outside; you trust it"),
+]
 PlanArgument = Annotated[Path, typer.Argument(metavar="OUT", help="folder of a planned data set", show_default=False)]
 
 Inputs = Annotated[

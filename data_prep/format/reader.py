@@ -10,6 +10,7 @@ import numpy as np
 
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.common.files import read_into
+from data_prep.common.reading import json_or_none
 from data_prep.common.urls import is_url, open_remote, shown
 from data_prep.format.local_storage import RESTORE, LocalStorage, ShardSpan
 from data_prep.format.manifest import ShardInfo, TokenizerInfo, fingerprint, shard_index
@@ -47,6 +48,8 @@ class Dataset:
         DamagedData: (here and in every method) for stored bytes that differ from their size, checksum or count.
     """
 
+    SAMPLES = "left_out.json"
+
     def __init__(self, location: str | Path, cache: Cache | None = None) -> None:
         self._arguments = (location, cache)
         self._storage = _open_storage(location, cache)
@@ -69,6 +72,12 @@ class Dataset:
         if self._storage.folder is None:
             raise UserError(f"{self.location} is not on this machine; copy the data set to a folder for this.")
         return self._storage.folder
+
+    @property
+    def left_out_samples(self) -> dict[str, list[str]]:
+        """Starts of a few texts that the preparation left out, by reason; empty if they are not in a local folder."""
+        folder = self._storage.folder
+        return (json_or_none(folder / self.SAMPLES, dict[str, list[str]]) or {}) if folder else {}
 
     @property
     def tokenizer_path(self) -> Path:

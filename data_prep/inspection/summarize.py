@@ -92,6 +92,7 @@ def summary(
     return {
         "fingerprint": manifest.fingerprint,
         **_statistics(total, dataset),
+        "left_out_samples": dataset.left_out_samples,
         "text_words": manifest.totals.words,
         "blocks": manifest.totals.blocks,
         "shards": len(manifest.shards),

@@ -11,7 +11,6 @@ The earliest of equal documents stays. So inputs that are added later do not cha
 import contextlib
 import hashlib
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from data_prep.common.reading import read_json, typed
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import PreparationContext, TaskDocuments
 from data_prep.jobs.task_progress import TaskProgress, TaskReport
-from data_prep.sources import SourceRow
 
 REASONS = {"exact": "duplicate", "near": "near duplicate"}
 
@@ -125,16 +123,15 @@ class Drop:
                 f"({one_line(str(error))})"
             ) from error
 
-    def apply(self, batch: "list[SourceRow]", left_out: Counter[str]) -> "list[SourceRow]":
-        """The documents of the next batch that stay. Adds the dropped ones to `left_out`, by reason."""
-        first, self._next = self._next, self._next + len(batch)
-        reasons = [""] * len(batch)
+    def reasons(self, count: int) -> list[str]:
+        """The reason for dropping each of the next `count` documents, or "" for those that stay."""
+        first, self._next = self._next, self._next + count
+        reasons = [""] * count
         for kind, indices in reversed(self._indices.items()):  # the first kind has the last word
             begin, end = np.searchsorted(indices, [first, self._next])
             for index in indices[begin:end].tolist():
                 reasons[index - first] = REASONS[kind]
-        left_out.update(filter(None, reasons))
-        return [row for row, reason in zip(batch, reasons, strict=True) if not reason]
+        return reasons
 
 
 def _drops(plan: PreparationPlan, task: int, out: Path) -> dict[str, np.ndarray]:

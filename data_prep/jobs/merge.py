@@ -10,11 +10,11 @@ from pathlib import Path
 import orjson
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import atomic_writer, is_abandoned
+from data_prep.common.files import atomic_writer, is_abandoned, write_json
 from data_prep.common.reading import open_regular, parse_json, unusable
-from data_prep.format import Manifest, SourceInfo
+from data_prep.format import Dataset, Manifest, SourceInfo
 from data_prep.jobs.preparation_plan import Input, PreparationPlan, read_locations
-from data_prep.jobs.task_documents import Unreadable, quarantine_path
+from data_prep.jobs.task_documents import Unreadable, quarantine_path, sample
 from data_prep.jobs.task_worker import SHORT_TOKENS, TaskRecord
 
 SHORT_SHARE = 0.25  # warn if at least this share of the documents is short
@@ -54,6 +54,10 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> Pr
         if is_abandoned(temporary):
             temporary.unlink(missing_ok=True)
     _gather_quarantine(plan, records, out)
+    reasons = sorted({reason for record in records for reason in record.samples})
+    samples = {name: sample(text for record in records for text in record.samples.get(name, [])) for name in reasons}
+    for split in plan.splits:
+        write_json(out / split / Dataset.SAMPLES, samples)
     manifests = {
         out / split: Manifest.write(
             out / split,
@@ -65,6 +69,8 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> Pr
         for split in plan.splits
     }
     notes = [*encoder_notes(records), *_split_notes(plan, records)]
+    if changed := sum(record.changed for record in records):
+        notes.append(f"{changed:,} documents are kept with a text that filters changed")
     return Prepared(manifests, notes, *_left_out_bytes(plan, records, out))
 
 

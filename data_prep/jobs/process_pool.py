@@ -37,10 +37,12 @@ _EARLY = 4  # processes started before there is work
 class Workers:
     """Worker processes for tasks; a context manager. A single worker runs in this process.
 
-    The first processes start immediately and import their modules while this process plans the work.
+    The first processes start immediately and import their modules while this process plans the work. Of the plan's
+    filters that run code or open files from outside, only those of `filters` are loaded: see Cleaning.check_named.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, filters: Sequence[str] = ()) -> None:
+        self._filters = tuple(filters)
         self._pool: ProcessPoolExecutor | None = None
         if count > 1:
             spawn = spawn_context()
@@ -94,12 +96,12 @@ class Workers:
         """
         if self._pool is None:
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
-            context, totals = _context(out), _Totals(on_progress)
+            context, totals = _context(out, self._filters), _Totals(on_progress)
             return [work(context, task, totals.of_next_task()) for task in tasks]
         before = self._totals()
         try:
             with interrupt_blocked():
-                futures = [self._pool.submit(_work, work, out, task) for task in tasks]
+                futures = [self._pool.submit(_work, work, out, self._filters, task) for task in tasks]
             ended: SimpleQueue[Future] = SimpleQueue()  # `wait` checks all futures each time: too slow
             for future in futures:
                 future.add_done_callback(ended.put)
@@ -136,10 +138,10 @@ class _Totals:
         self._on_progress(self._finished.plus(self._current))
 
 
-def _context(out: Path) -> "PreparationContext":
+def _context(out: Path, filters: tuple[str, ...]) -> "PreparationContext":
     from data_prep.jobs.task_documents import PreparationContext
 
-    return PreparationContext(out)
+    return PreparationContext(out, filters)
 
 
 class _Stopped(Exception):
@@ -173,13 +175,13 @@ def _import() -> None:
     gc.freeze()  # imported modules are never collected
 
 
-def _work(work: Work, out: Path, task: int) -> Any:
+def _work(work: Work, out: Path, filters: tuple[str, ...], task: int) -> Any:
     from data_prep.jobs.preparation_plan import plan_path
 
     plan = plan_path(out).stat()  # a new plan is a new file; reading a long plan for each task is slow
-    return work(_context_of(out, plan.st_ino, plan.st_mtime_ns), task, _totals.of_next_task())
+    return work(_context_of(out, filters, plan.st_ino, plan.st_mtime_ns), task, _totals.of_next_task())
 
 
 @functools.lru_cache(1)
-def _context_of(out: Path, inode: int, changed: int) -> "PreparationContext":
-    return _context(out)
+def _context_of(out: Path, filters: tuple[str, ...], inode: int, changed: int) -> "PreparationContext":
+    return _context(out, filters)

@@ -155,14 +155,16 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
         return merge(plan, records, out)
 
 
-def unfinished_stages(out: Path) -> dict[str, dict[int, int]]:
+def unfinished_stages(out: Path, filters: Sequence[str] = ()) -> dict[str, dict[int, int]]:
     """The stages of OUT's plan that are still to run, in order, with the input bytes of their tasks by number.
 
     The stages "resolve" and "merge" have no tasks.
 
-    Trusts the records of tasks, without reading the tasks' files. Raises UserError if OUT has no plan.
+    Trusts the records of tasks, without reading the tasks' files. Raises UserError if OUT has no plan, or one with
+    filters from outside that are not in `filters`.
     """
     plan, stages = read_plan(out), {}
+    plan.settings.cleaning.check_named(filters)
     sizes = {number: task.bytes for number, task in enumerate(plan.tasks)}
     if deduplication.duplicate_kinds(plan):
         if scans := {task: size for task, size in sizes.items() if not deduplication.recorded(plan, task, out)}:

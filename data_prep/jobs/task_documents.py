@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+import xxhash
 from tokenizers import Tokenizer
 
 from data_prep.cleaning import Cleaning, Grams
@@ -22,6 +23,7 @@ from data_prep.sources import RowReader, SourceInput, SourceRow, examine
 from data_prep.storage import Cache
 from data_prep.tokenizer import Encoders, load
 
+_SAMPLES, _SAMPLE_CHARACTERS = 3, 200
 BATCH_CHARACTERS = 1 << 22  # smaller batches are slower: with 1 MB, a task took 9% longer
 
 
@@ -56,11 +58,20 @@ def quarantine_path(out: Path, task: int) -> Path:
     return out / "prep" / "quarantine" / f"{task:05d}.jsonl"
 
 
-class PreparationContext:
-    """Plan, locations, tokenizer, encoders and evaluation n-grams of OUT. A process loads each of them once."""
+def sample(texts: Iterable[str]) -> list[str]:
+    """The starts of a few texts, chosen by hash: of samples of parts, this is the sample of the whole."""
+    starts = {text[:_SAMPLE_CHARACTERS] for text in texts}
+    return sorted(starts, key=lambda start: xxhash.xxh3_64_intdigest(start.encode()))[:_SAMPLES]
 
-    def __init__(self, out: Path) -> None:
-        self.out = out
+
+class PreparationContext:
+    """Plan, locations, tokenizer, encoders, filters and evaluation n-grams of OUT. A process loads each of them once.
+
+    `filters` are those that the user has named: see Cleaning.check_named.
+    """
+
+    def __init__(self, out: Path, filters: Sequence[str] = ()) -> None:
+        self.out, self._named = out, filters
         self.plan: PreparationPlan = read_plan(out)
         self.locations: InputLocations = read_locations(out)
 
@@ -78,6 +89,12 @@ class PreparationContext:
     @cached_property
     def encoders(self) -> Encoders:
         return Encoders(self.tokenizer, self.plan.tokenizer)
+
+    @cached_property
+    def cleaning(self) -> Cleaning:
+        cleaning = self.plan.settings.cleaning
+        cleaning.check_named(self._named)
+        return cleaning
 
     @cached_property
     def begins_word(self) -> np.ndarray | None:
@@ -109,6 +126,7 @@ class PreparationContext:
 class TaskDocuments:
     """Batches of a task's documents, in order. Iteration counts dropped documents in `left_out`, by reason.
 
+    `samples` has a few of their texts, by reason. `changed` counts documents whose text a filter changed.
     `unreadable_bytes` is the size of the unreadable ones in the input.
 
     Every stage that reads a task gets the same documents in the same order, so an index identifies a document.
@@ -117,14 +135,15 @@ class TaskDocuments:
 
     def __init__(self, context: PreparationContext, task: int, quarantine: Quarantine | None = None) -> None:
         self._settings, unit = context.plan.settings, context.plan.tasks[task]
-        self._evaluation, self._quarantine = context.evaluation, quarantine
+        self._cleaning, self._evaluation, self._quarantine = context.cleaning, context.evaluation, quarantine
         self._input = context.plan.inputs[unit.input]
         cache = Cache(context.locations.cache, context.locations.cache_bytes)
         source = SourceInput(self._input.source, context.locations.locations[unit.input], self._input.kind)
         if source.kind != "hub" and examine(source, cache, self._settings.reading).digest != self._input.digest:
             raise UserError(f"{shown(source.location)} has changed since it was planned; run the same command again.")
         self.left_out: Counter[str] = Counter()
-        self.unreadable_bytes = 0
+        self.samples: dict[str, list[str]] = {}
+        self.changed = self.unreadable_bytes = 0
         self.rows = RowReader(source, unit.first, unit.last, self._settings.reading, cache)
 
     def __iter__(self) -> Iterator[list[SourceRow]]:
@@ -145,16 +164,28 @@ class TaskDocuments:
             yield self._cleaned(batch)
 
     def _cleaned(self, batch: list[SourceRow]) -> list[SourceRow]:
-        cleaning = self._settings.cleaning
+        cleaning = self._cleaning
         if cleaning == Cleaning() and self._evaluation is None:
             return batch
         texts, reasons = cleaning.clean([row.text for row in batch])
         if self._evaluation is not None:
             bad = self._evaluation.occur_in(texts)
             reasons = [reason or "contaminated" * bool(out) for reason, out in zip(reasons, bad, strict=True)]
+        others = (row.other if row.other is None else cleaning.normalized(row.other) for row in batch)
+        rows = [row._replace(text=text, other=other) for row, text, other in zip(batch, texts, others, strict=True)]
+        stays = self.leave_out(rows, reasons)
+        if cleaning.filters:
+            whole = (cleaning.normalized(row.text) for row, reason in zip(batch, reasons, strict=True) if not reason)
+            self.changed += sum(row.text != text for row, text in zip(stays, whole, strict=True))
+        return stays
+
+    def leave_out(self, rows: list[SourceRow], reasons: Sequence[str]) -> list[SourceRow]:
+        """The rows without a reason. Counts the others, and samples their texts."""
         self.left_out.update(filter(None, reasons))
-        rows = [row._replace(text=text) for row, text, reason in zip(batch, texts, reasons, strict=True) if not reason]
-        return [row if row.other is None else row._replace(other=cleaning.normalized(row.other)) for row in rows]
+        for name in set(reasons) - {""}:
+            dropped = [row.text for row, reason in zip(rows, reasons, strict=True) if reason == name]
+            self.samples[name] = sample([*self.samples.get(name, []), *dropped])
+        return [row for row, reason in zip(rows, reasons, strict=True) if not reason]
 
     def reject(self, line: int, reason: str, size: int) -> None:
         """Count and list a row that cannot be used."""

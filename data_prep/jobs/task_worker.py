@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class TaskRecord:
     `shards`, `text_bytes` and `words` are by split. `lines` counts the lines of the task's range. `drop_sha256`
     identifies the list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents`
     counts documents of fewer than SHORT_TOKENS tokens. `unreadable_bytes` is the size of unreadable rows in the input.
+    `samples` and `changed` are those of TaskDocuments.
     """
 
     hash: str
@@ -48,6 +49,8 @@ class TaskRecord:
     short_documents: int
     words: dict[str, int]
     unreadable_bytes: int
+    samples: dict[str, list[str]] = field(default_factory=dict)
+    changed: int = 0
 
     def documents(self, split: str) -> int:
         return sum(shard.documents for shard in self.shards[split])
@@ -129,7 +132,7 @@ class _Task:
         with contextlib.ExitStack() as stack:
             writers = {split: stack.enter_context(self._writer(split)) for split in self.plan.splits}
             for batch in self.documents:
-                batch = self.drop.apply(batch, self.documents.left_out)
+                batch = self.documents.leave_out(batch, self.drop.reasons(len(batch)))
                 if not batch:
                     continue
                 if encoder is None:
@@ -152,6 +155,8 @@ class _Task:
             short_documents=self.short,
             words=self.words,
             unreadable_bytes=self.documents.unreadable_bytes,
+            samples=dict(sorted(self.documents.samples.items())),
+            changed=self.documents.changed,
         )
 
     def _writer(self, split: str) -> ShardWriter:

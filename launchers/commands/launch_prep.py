@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from launchers.arguments import PlanArgument
+from launchers.arguments import NamedFilters, PlanArgument
 from launchers.slurm import launch_array
 
 
@@ -14,6 +14,7 @@ def launch_prep(
     tasks_per_job: Annotated[
         int | None, typer.Option(min=1, help="tasks of an array element; by default a few minutes of work")
     ] = None,
+    filters: NamedFilters = None,
     job_name: Annotated[str | None, typer.Option(help="job name; by default the name of OUT")] = None,
     partition: Annotated[str | None, typer.Option(help="Slurm partition")] = None,
     account: Annotated[str | None, typer.Option(help="Slurm account")] = None,
@@ -47,4 +48,4 @@ def launch_prep(
         time=time,
         mem=mem,
     )
-    launch_array(out, cpus, cluster, tasks_per_job, dry_run)
+    launch_array(out, cpus, cluster, tasks_per_job, dry_run, filters or [])

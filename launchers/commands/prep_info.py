@@ -7,10 +7,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from data_prep.common.errors import without_controls
+from data_prep.common.errors import one_line, without_controls
 from launchers.arguments import DataSet, JsonFlag
 from launchers.display import CommandProgress, facts_table, text_console, text_table
 
+_SAMPLE = 60  # characters of a document that was left out
 _BAR = 30  # characters of the longest bar
 
 
@@ -48,7 +49,7 @@ def prep_info(
         return
     out = text_console()
     out.print(Text(without_controls(str(dataset.location)), style="bold"))
-    for table in (_totals(facts), _sources(facts), _lengths(facts), _fill(facts), _tokens(facts)):
+    for table in (_totals(facts), _samples(facts), _sources(facts), _lengths(facts), _fill(facts), _tokens(facts)):
         if table is not None:
             out.print(table)
 
@@ -77,6 +78,12 @@ def _totals(facts: dict[str, Any]) -> Table:
             "tokenizer": tokenizer["sha256"],
         }
     )
+
+
+def _samples(facts: dict[str, Any]) -> Table | None:
+    samples = facts["left_out_samples"]
+    rows = [(reason, one_line(text, _SAMPLE)) for reason, texts in samples.items() for text in texts]
+    return text_table(("reason", "text"), rows, "Samples of documents left out", texts=("text",)) if rows else None
 
 
 def _sources(facts: dict[str, Any]) -> Table | None:

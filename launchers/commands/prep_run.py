@@ -53,7 +53,7 @@ def prep_run(
         typer.Option(
             "--filter",
             metavar="NAME[=VALUE]",
-            help=f"leave out documents: {', '.join(filter_forms())}. Repeat it for more.",
+            help=f"leave out documents: {', '.join(filter_forms())}, or package.module:CLASS. Repeat it for more.",
         ),
     ] = None,
     deduplicate: Annotated[
@@ -122,7 +122,7 @@ def prep_run(
             out=out,
             settings=PreparationSettings(
                 reading=Options(text_field, id_field, separator, wrong_field, target_field),
-                cleaning=Cleaning(normalize, tuple(sorted(filters or []))),
+                cleaning=Cleaning(normalize, tuple(sorted(filters or []))).with_versions(),
                 deduplicate=deduplicate,
                 near_threshold=near_threshold,
                 near_unit=near_unit,
@@ -143,7 +143,7 @@ def prep_run(
             raise UserError("--plan-only runs no task. Remove --workers.")
         _plan(request())
         return
-    with Workers(workers or Cores.usable().number) as processes, CommandProgress() as line:
+    with Workers(workers or Cores.usable().number, filters or []) as processes, CommandProgress() as line:
         from data_prep.jobs import prepare  # slow import; the worker processes start in the meantime
 
         prepared = prepare(request(), processes, show_totals(line))

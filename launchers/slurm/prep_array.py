@@ -22,11 +22,15 @@ MOST_CORE_TASKS = 64
 
 @dataclass(frozen=True)
 class PrepArray:
-    """Settings of the batch scripts. `out`, the folder of the plan, is absolute and on shared storage."""
+    """Settings of the batch scripts. `out`, the folder of the plan, is absolute and on shared storage.
+
+    `filters` are those from outside that the user has named.
+    """
 
     out: Path
     cpus: int
     cluster: ClusterConfig
+    filters: Sequence[str] = ()
 
     @property
     def folder(self) -> Path:
@@ -64,6 +68,8 @@ class PrepArray:
         words = ["prep", "merge" if stage == "merge" else "task", str(self.out)]
         words += ["--stage", stage] if stage in ("scan", "resolve") else []
         words += ["--workers", str(self.cpus)] if stage != "resolve" else []
+        if stage in ("scan", "task"):
+            words += [word for text in self.filters for word in ("--filter", text)]
         prep = shlex.join(module_command("launchers.cli", *words))
         start = f'echo "job $SLURM_JOB_ID (start $((${{SLURM_RESTART_COUNT:-0}} + 1))) on $(hostname): prep {stage}'
         command = f'{start}"\nexec {prep}'
@@ -89,13 +95,16 @@ exec {prep} "${{tasks[@]}}"'''
         )
 
 
-def launch_array(out: Path, cpus: int, cluster: ClusterConfig, per_element: int | None, dry_run: bool) -> None:
+def launch_array(
+    out: Path, cpus: int, cluster: ClusterConfig, per_element: int | None, dry_run: bool, filters: Sequence[str] = ()
+) -> None:
     """Submit the incomplete stages of a plan and print the jobs, or print only what would be submitted.
 
     Args:
         out: folder of the plan.
         cpus: cores of an array element.
         per_element: tasks of an array element; None for a few minutes of work.
+        filters: those from outside that the user has named; see Cleaning.check_named.
 
     Raises:
         UserError: if OUT has no plan, Slurm is missing or refuses a job, jobs of this plan are queued, or `per_element`
@@ -103,8 +112,8 @@ def launch_array(out: Path, cpus: int, cluster: ClusterConfig, per_element: int 
     """
     from data_prep.jobs import unfinished_stages
 
-    array = PrepArray(out.absolute(), cpus, cluster)
-    most, unfinished = client.max_array_size() - 1, unfinished_stages(array.out)
+    array = PrepArray(out.absolute(), cpus, cluster, filters)
+    most, unfinished = client.max_array_size() - 1, unfinished_stages(array.out, filters)
     if most < 1:
         raise UserError("This cluster has no job arrays (MaxArraySize in scontrol show config). Use prep run in a job.")
     needed = max((math.ceil(len(tasks) / most) for tasks in unfinished.values()), default=1)

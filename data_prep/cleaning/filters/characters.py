@@ -1,7 +1,6 @@
 """Leave out short and long documents."""
 
 import re
-from collections.abc import Sequence
 
 from data_prep.cleaning.text_filter import TextFilter
 
@@ -19,10 +18,10 @@ class Characters(TextFilter):
         if self._most is not None and self._most < max(1, self._least):
             raise ValueError(f"no document has that; give a MAX of at least {max(1, self._least)}")
 
-    def reasons_for(self, texts: Sequence[str]) -> list[str]:
+    def keep(self, texts: list[str]) -> list[str | None]:
         return [self._reason(len(text)) for text in texts]
 
-    def _reason(self, characters: int) -> str:
+    def _reason(self, characters: int) -> str | None:
         if characters < self._least:
             return "short"
-        return "long" if self._most is not None and characters > self._most else ""
+        return "long" if self._most is not None and characters > self._most else None

@@ -1,7 +1,5 @@
 """Leave out repetitive documents."""
 
-from collections.abc import Sequence
-
 from data_prep.cleaning.text_filter import TextFilter
 
 
@@ -10,7 +8,7 @@ class Repetitive(TextFilter):
 
     name, reasons, order = "repetitive", ("repetitive",), 20
 
-    def reasons_for(self, texts: Sequence[str]) -> list[str]:
+    def keep(self, texts: list[str]) -> list[str | None]:
         from data_prep.cleaning.repetition import repetitive  # needs numpy, which the help does not
 
-        return ["repetitive" if repeats else "" for repeats in repetitive(texts).tolist()]
+        return ["repetitive" if repeats else None for repeats in repetitive(texts).tolist()]

@@ -1,20 +1,25 @@
 """Normalization and filters of documents, and a filter that is added from outside."""
 
-import gc
+import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator
 
 import pytest
+import zstandard
 
-from data_prep.cleaning import Cleaning, TextFilter, filter_forms, known_filters
+from data_prep.cleaning import Cleaning, known_filters
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
+from data_prep.jobs import unfinished_stages
 from data_prep.tokenizer import train_tokenizer
+from tests.support.forked import ROOT
 from tests.support.in_process import command
-from tests.support.prep import jsonl, texts
+from tests.support.prep import jsonl, refused, texts
 
 DECOMPOSED, REPEATING = "e\u0301 \ufb01ne \u2460", "the same line\n" * 50
+DOCUMENTS = [*texts(0, 60), "x7"]
 
 
 @pytest.mark.parametrize(
@@ -61,27 +66,43 @@ def test_unusable_settings_are_refused(normalize, filters, message):
         Cleaning(normalize, tuple(filters))
 
 
+OWN = """
+class LastWord:
+    def __init__(self, digits):
+        self.digits = digits
+        self.calls = 0
+
+    def keep(self, texts):
+        texts[:] = [text.replace("carolyn", "caroline") for text in texts]
+        return ["digit" if set(self.digits) & set(text.split()[-1]) else None for text in texts]
+
+
+class Chance(LastWord):
+    def keep(self, texts):
+        self.calls += 1
+        return ["chance" if self.calls > 1 else None for text in texts]
+
+
+class Fails(LastWord):
+    def keep(self, texts):
+        return texts[0] / 0
+
+
+class Short(LastWord):
+    def keep(self, texts):
+        return []
+"""
+
+
 @pytest.fixture
-def last_word() -> Iterator[None]:
-    """A filter that this test defines, as a new file in data_prep/cleaning/filters/ would."""
-
-    class LastWord(TextFilter):
-        """Documents whose last word has one of DIGITS."""
-
-        name, value, reasons, order = "last-word", "DIGITS", ("last word",), 15
-
-        def __init__(self, value: str) -> None:
-            if not value.isdecimal():
-                raise ValueError("give digits, as 37")
-            self._digits = value
-
-        def reasons_for(self, texts: Sequence[str]) -> list[str]:
-            return ["last word" if set(self._digits) & set(text.split()[-1]) else "" for text in texts]
-
-    yield
-    del LastWord
-    gc.collect()
-    assert "last-word" not in known_filters()
+def own(tmp_path, monkeypatch) -> Iterator[str]:
+    """The import path of a module with filters, in a folder of PYTHONPATH, which worker processes have too."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "own_filters.py").write_text(OWN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "own"))
+    monkeypatch.syspath_prepend(tmp_path / "own")
+    yield "own_filters"
+    sys.modules.pop("own_filters", None)
 
 
 def test_two_filters_with_one_name_are_refused(monkeypatch):
@@ -90,26 +111,109 @@ def test_two_filters_with_one_name_are_refused(monkeypatch):
         known_filters()
 
 
-@pytest.mark.usefixtures("last_word")
-def test_a_filter_from_outside_has_option_check_counts_and_plan(tmp_path):
-    documents = [*texts(0, 60), "x7"]
-    (tmp_path / "a.jsonl").write_bytes(jsonl(documents))
-    train_tokenizer(documents, "wordpiece", 120, tmp_path / "tok")
-    out = tmp_path / "out"
+@pytest.fixture
+def prepared_run(tmp_path) -> list[object]:
+    """The command that prepares DOCUMENTS."""
+    (tmp_path / "a.jsonl").write_bytes(jsonl(DOCUMENTS))
+    train_tokenizer(DOCUMENTS, "wordpiece", 120, tmp_path / "tok")
     run = ["prep", "run", "--workers", "1", "--input", tmp_path / "a.jsonl", "--tokenizer", tmp_path / "tok"]
-    run += ["--out", out, "--filter", "last-word=37", "--filter", "characters=3-"]
-    assert filter_forms() == ["characters=MIN-MAX", "last-word=DIGITS", "repetitive"]
-    refused = command(*run[:-3], "last-word=x")
-    assert (refused.code, refused.err) == (1, "error: --filter last-word=x: give digits, as 37.\n")
-    assert not out.exists()
+    return [*run, "--out", tmp_path / "out", "--filter", "characters=3-"]
 
-    ended = command(*run)
-    left_out = {"last word": sum(not {"3", "7"}.isdisjoint(text.split()[-1]) for text in documents[:-1]), "short": 1}
-    assert (ended.code, f"left out: {left_out['last word']} last word, 1 short" in ended.err) == (0, True), ended.err
+
+def test_a_filter_by_import_path_has_counts_samples_and_plan(tmp_path, own, prepared_run):
+    out, option = tmp_path / "out", f'{own}:LastWord={{"digits": "37"}}'
+    ended = command(*prepared_run, "--filter", option)
+    dropped = [text.replace("carolyn", "caroline") for text in DOCUMENTS[:-1] if set("37") & set(text.split()[-1])]
+    kept = [text for text in DOCUMENTS[:-1] if not set("37") & set(text.split()[-1])]
+    changed = sum("carolyn" in text for text in kept)
+    left_out = {"LastWord: digit": len(dropped), "short": 1}
+    assert f"left out: {len(dropped)} LastWord: digit, 1 short" in ended.err, ended.err
+    assert changed
+    assert f"{changed} documents are kept with a text that filters changed" in ended.err
     manifest = Dataset(out).manifest
-    assert (manifest.left_out(), manifest.totals.documents) == (left_out, len(documents) - sum(left_out.values()))
-    assert json.loads(command("prep", "info", out, "--json").out)["left_out"] == left_out
+    assert (manifest.left_out(), manifest.totals.documents) == (left_out, len(kept))
+    assert command("prep", "show", out, str(next(i for i, text in enumerate(kept) if "carolyn" in text))).out.count(
+        "caroline"
+    )
+    info = json.loads(command("prep", "info", out, "--json").out)
+    assert info["left_out"] == left_out
+    assert info["left_out_samples"].pop("short") == ["x7"]
+    (samples,) = info["left_out_samples"].values()
+    assert len(samples) == 3
+    assert set(samples) <= {text[:200] for text in dropped}
+    assert "LastWord: digit" in command("prep", "info", out).out
 
-    assert "already finished" in command(*run).out
-    message = "prepared with --filter characters=3- --filter last-word=37; the command has --filter last-word=5."
-    assert message in command(*run[:-3], "last-word=5").err
+    assert "already finished" in command(*prepared_run, "--filter", option).out
+    assert f"the command has --filter characters=3- --filter {own}:LastWord@" in refused(
+        *prepared_run, "--filter", option.replace("37", "5")
+    )
+
+
+@pytest.mark.parametrize("cut", [["--task-mb", "0.001", "--workers", "2"], ["--deduplicate", "near"]])
+def test_samples_and_shards_are_the_same_for_any_number_of_tasks_and_workers(tmp_path, own, prepared_run, cut):
+    option = f'{own}:LastWord={{"digits": "37"}}'
+    assert command(*prepared_run, "--filter", option).code == 0
+    again = [tmp_path / "again" if value == tmp_path / "out" else value for value in prepared_run]
+    assert command(*again, *cut, "--filter", option).code == 0
+    assert Dataset(tmp_path / "again").left_out_samples == Dataset(tmp_path / "out").left_out_samples
+
+
+def test_code_from_outside_runs_only_if_it_is_named_again(tmp_path, own, prepared_run):
+    out, option = tmp_path / "out", f'{own}:LastWord={{"digits": "37"}}'
+    assert command(*prepared_run[:2], *prepared_run[4:], "--filter", option, "--plan-only").code == 0
+    for name in (own, "launchers"):  # reading the plan imports nothing
+        sys.modules.pop(own, None)
+        for arguments in (["prep", "task", out, "0"], ["prep", "task", out, "0", "--filter", f"{name}:LastWord"]):
+            assert f"name them: --filter '{option}'" in refused(*arguments)
+        with pytest.raises(UserError, match="name them: --filter"):
+            unfinished_stages(out)
+        assert own not in sys.modules
+    assert command("prep", "task", out, "0", "--workers", "1", "--filter", option).code == 0
+    assert command("prep", "merge", out, "--workers", "1").code == 0
+
+
+def test_a_changed_filter_is_refused(tmp_path, own, prepared_run):
+    out, option = tmp_path / "out", f'{own}:LastWord={{"digits": "37"}}'
+    assert command(*prepared_run[:2], *prepared_run[4:], "--filter", option, "--plan-only").code == 0
+    with (tmp_path / "own" / "own_filters.py").open("a") as file:
+        file.write("# changed\n")
+    sys.modules.pop(own)
+    assert "Restore its version" in refused("prep", "task", out, "0", "--filter", option)
+    assert "was prepared with" in refused(*prepared_run, "--filter", option)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("no_such_module:X", "cannot be loaded (ModuleNotFoundError: No module named 'no_such_module')"),
+        ("own_filters:X", "cannot be loaded (AttributeError"),
+        ("own_filters:LastWord", "cannot be loaded (TypeError"),
+        ("own_filters:LastWord=[1]", "give its arguments as JSON"),
+        ("own_filters:LastWord=x", "give its arguments as JSON"),
+        ('own_filters:Chance={"digits": ""}', "gives the same texts another result"),
+        ('own_filters:Fails={"digits": ""}', "failed (TypeError"),
+        ('own_filters:Short={"digits": ""}', "keep(texts) must return a reason or None for each text"),
+    ],
+)
+@pytest.mark.usefixtures("own")
+def test_unusable_imported_filters_are_refused(name, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        Cleaning(filters=(name,)).with_versions().clean(["a b"])
+
+
+def test_precision_and_recall_on_a_dirty_sample():
+    """Each document of a dirty kind is dropped for its reason, and nearly no document of a book is."""
+    lines = zstandard.open(ROOT / "configs" / "demo" / "books.jsonl.zst", "rt")
+    words = " ".join(json.loads(line)["text"] for line in itertools.islice(lines, 400)).split()[:40_000]
+    clean = [" ".join(words[start : start + 200]) for start in range(0, len(words), 200)]
+    dirty = {
+        "short": [text[:40] for text in clean[:50]],
+        "long": [" ".join(clean[start : start + 10]) for start in range(50)],
+        "repetitive": [f"{text[:60]}\n" * 12 for text in clean[:50]] + ["Buy now! Click here! " * 40] * 50,
+    }
+    cleaning = Cleaning(filters=("characters=100-5000", "repetitive"))
+    for reason, bad in dirty.items():
+        assert cleaning.clean(bad)[1] == [reason] * len(bad)  # recall 1
+    wrong = len(clean) - cleaning.clean(clean)[1].count("")
+    dropped = sum(map(len, dirty.values()))
+    assert dropped / (dropped + wrong) > 0.99  # precision
