@@ -74,7 +74,7 @@ def test_added_inputs_are_prepared_alone(tmp_path, tokenizer, deduplicate):
     after = tree(out)
     changed = {name for name in before if after[name] != before[name]}
     assert changed == {"prep/plan.json", "train/manifest.json", "valid/manifest.json"} | (
-        {"prep/drop.json"} if deduplicate != "none" else set()
+        {"prep/drop.json", "train/left_out.json", "valid/left_out.json"} if deduplicate != "none" else set()
     )
     kept = documents(out / "train") + documents(out / "valid")
     assert len(kept) == 300 if deduplicate != "none" else 320
