@@ -19,7 +19,7 @@ class ImportedFilter(TextFilter):
     """`package.module:Class`, with arguments of the class as a JSON object. Its reasons begin with the class.
 
     The class has `keep` as in TextFilter, or is a filter or formatter of datatrove
-    (https://github.com/huggingface/datatrove). `version` is that of the installed package, if there is one, and the
+    (https://github.com/huggingface/datatrove). `version` is the version of the installed package, if any, and the
     start of the SHA-256 of the class's file.
     """
 

@@ -1,4 +1,4 @@
-"""What a filter of text is, and the built-in filters by name."""
+"""The base class of filters of text, and the built-in filters by name."""
 
 import importlib
 import pkgutil
