@@ -97,7 +97,7 @@ def sides_of(folder: Path) -> dict[str, Side]:
     return {
         "one copy at a time": lambda sentences: plain(model, tokenizer, sentences, at_once=1),
         "the copies of a sentence": lambda sentences: plain(model, tokenizer, sentences, at_once=512),
-        "maskwright": lambda sentences: sentence_scores(ours, sentences, "original"),
+        "maskwright": lambda sentences: sentence_scores(ours, sentences),
     }
 
 

@@ -272,7 +272,7 @@ def evaluate_one(args: argparse.Namespace, results: Results, name: str) -> None:
     model, file = f"models/{name.replace(' ', '-')}", args.work / f"{name.replace(' ', '-')}.json"
     words = [model, "--data", "data/valid", "--pairs", args.pairs, "--json", file]
     if name == "unigram":
-        words[0:1] = ["--baseline", "unigram", "--counts", "data/train"]
+        words[0:1] = ["--unigram", "data/train"]
     elif not (args.work / model).exists():
         seed, view, weights = name.split()
         options = ["--view", "bidirectional" if view == "masked" else view, *["--ema"] * (weights == "averaged")]

@@ -61,7 +61,7 @@ def train(args: argparse.Namespace) -> None:
 
 def evaluate(args: argparse.Namespace) -> None:
     if not (args.work / "evaluation.json").exists():
-        text = ["--data", "data/valid", "--counts", "data/train", "--baseline", "unigram"]
+        text = ["--data", "data/valid", "--unigram", "data/train"]
         pairs = ["--pairs", args.pairs, "--limit", args.pairs_limit]
         models = [f"models/{name}" for name in (PRETRAINED, UNTRAINED)]
         maskwright(args, "evaluate", *models, *text, *pairs, "--json", "evaluation.json")

@@ -13,19 +13,25 @@ import json
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
+from data_prep.common.files import write_json
 from data_prep.format import Dataset
+from evaluation.likelihood.held_out_loss import HeldOut, Masks
+from evaluation.likelihood.predictors import open_model
 from evaluation.study.paired_statistics import BySeed, mean_of, paired_differences
 from experiments import sst2_finetuning
 from experiments.common import maskwright, prepare, run, step_seconds, table, write_page
 from experiments.small_models import CONFIG, SEQ_LEN, VALID_FRACTION, config_of, parsed_with_tasks, task_options
 from experiments.sst2_finetuning import fine_tune
+from experiments.text_likelihood import row_likelihoods
 
 MASKED = "masked"
+ROWS, DRAWS = 300, 4  # of the likelihood: held-out rows, and masks of each row
 RECIPES: dict[str, dict[str, Any]] = {
     MASKED: {},
     "causal": {"objective": "clm", "masking": None},
@@ -127,18 +133,28 @@ def of_run(args: argparse.Namespace, folder: str, views: tuple[str, ...]) -> dic
     file, found = args.work / f"{folder}-evaluation.json", {}
     if not file.exists():
         pairs = ["--pairs", args.pairs, "--limit", args.pairs_limit]
-        data = ["--data", "data/valid", "--likelihood", "4", "--rows", "300", "--seq-len", str(SEQ_LEN)]
+        data = ["--data", "data/valid", "--rows", str(ROWS), "--seq-len", str(SEQ_LEN)]
         models = [f"models/{folder}-{view}" for view in views]
         maskwright(args, "evaluate", *models, *pairs, *data, "--json", file.name)
     for name, results in json.loads(file.read_text(encoding="utf-8"))["models"].items():
         view = "causal" if name.endswith("-causal") else "masked"
         found[f"BLiMP, {view}, %"] = 100 * results["pairs"]["accuracy"]
-        found[f"nats a token, {'exact' if view == 'causal' else 'bound'}"] = results["likelihood"]["nats_per_token"]
+        found[f"nats a token, {'exact' if view == 'causal' else 'bound'}"] = nats_a_token(args, Path(name).name)
         found[f"loss of 15% of tokens, {view}"] = results["held_out"]["loss"]
     model = args.work / "models" / f"{folder}-{views[0]}"
     with _FINE_TUNING:
         found["SST-2, %"] = 100 * mean_of([*fine_tune(args, folder, model).by_seed.values()]).mean
     return found
+
+
+def nats_a_token(args: argparse.Namespace, model: str) -> float:
+    """The likelihood of all tokens of the held-out rows. A result in --work is used again."""
+    file = args.work / f"{model}-likelihood.json"
+    if not file.exists():
+        held_out = HeldOut(Dataset(args.work / "data/valid"), Masks(ROWS, SEQ_LEN, 0.15))
+        found = row_likelihoods(held_out, open_model(args.work / "models" / model), DRAWS)
+        write_json(file, float(found.nats.sum() / found.tokens.sum()))
+    return float(json.loads(file.read_text(encoding="utf-8")))
 
 
 def report(args: argparse.Namespace, steps: Mapping[str, int], tokens: Measured, time: Measured) -> None:
@@ -154,7 +170,7 @@ from the masked models with the same seeds, adjusted by Holm's procedure for eac
 
 - BLiMP: {args.pairs_limit} pairs of each set, by pseudo-log-likelihood (masked) or log-likelihood (causal).
 - Nats a token over all ordinary tokens: exact for a causal view, a bound for a masked one
-  ([docs/evaluation.md](../../docs/evaluation.md#likelihood-of-all-tokens)).
+  ([experiments/text_likelihood.py](../text_likelihood.py)).
 - SST-2: of the bidirectional model; the causal recipe has only its causal one. The mean over seeds of fine-tuning:
   {sst2_finetuning.settings_of(args)}
 

@@ -72,8 +72,8 @@ def evaluate_pairs(args: argparse.Namespace, names: Iterable[str]) -> None:
     """Measure BLiMP of models/NAME, and of a unigram model, for evaluation.json in --work, unless it exists."""
     if not (args.work / "evaluation.json").exists():
         models = [f"models/{name}" for name in names]
-        pairs = ["--pairs", args.pairs, "--limit", args.pairs_limit, "--baseline", "unigram"]
-        maskwright(args, "evaluate", *models, *pairs, "--counts", "data/train", "--json", "evaluation.json")
+        pairs = ["--pairs", args.pairs, "--limit", args.pairs_limit]
+        maskwright(args, "evaluate", *models, *pairs, "--unigram", "data/train", "--json", "evaluation.json")
 
 
 def train_all(args: argparse.Namespace, changes: dict[str, dict[str, Any]]) -> None:

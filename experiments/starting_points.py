@@ -20,7 +20,7 @@ import numpy as np
 from data_prep.common.files import write_json
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import open_model
-from evaluation.likelihood.sentence_scores import Form, sentence_scores
+from evaluation.likelihood.sentence_scores import sentence_scores
 from evaluation.study.paired_statistics import BySeed
 from experiments import common, small_models
 from experiments.common import (
@@ -37,7 +37,7 @@ from experiments.small_models import CONFIG, SEQ_LEN, VALID_FRACTION
 
 SCRATCH, GENERAL, PIECES = "random weights", "general model", "general model, new tokenizer"
 VOCABULARY = {SCRATCH: "domain", GENERAL: "general", PIECES: "domain"}
-FORMS: dict[str, Form] = {"bits a byte, by word": "within-word", "bits a byte, by token": "original"}
+MEASURE = "bits a byte, by token"
 TIMED_STEPS = 60
 
 
@@ -146,21 +146,21 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         model, texts = open_model(folder), read_text_lines(args.valid)
         bytes_of_text = sum(len(text.encode()) for text in texts)
         unknown, sentences = model.tokenizer.vocabulary()["[UNK]"], model.tokenizer(texts)
-        found = {"tokens": sum(len(one.ids) for one in sentences)}
+        found: dict[str, float] = {"tokens": sum(len(one.ids) for one in sentences)}
         found["unknown"] = sum(int((one.ids == unknown).sum()) for one in sentences)
-        nats = {name: -float(sentence_scores(model, texts, form).sum()) for name, form in FORMS.items()}
+        found[MEASURE] = -float(sentence_scores(model, texts).sum()) / bytes_of_text / math.log(2)
         file.parent.mkdir(exist_ok=True)
-        write_json(file, found | {name: value / bytes_of_text / math.log(2) for name, value in nats.items()})
+        write_json(file, found)
     read: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
     return read
 
 
 def report(args: argparse.Namespace, trainings: list[Training]) -> None:
-    values: dict[str, dict[str, BySeed]] = {form: {} for form in FORMS}
-    for form in FORMS:
-        for start in VOCABULARY:
-            of_start = [one for one in trainings if one.start == start]
-            values[form][start] = {one.seed: measured(args, args.work / "models" / one.name)[form] for one in of_start}
+    values: dict[str, dict[str, BySeed]] = {MEASURE: {}}
+    for start in VOCABULARY:
+        of_start = [one for one in trainings if one.start == start]
+        bits = {one.seed: measured(args, args.work / "models" / one.name)[MEASURE] for one in of_start}
+        values[MEASURE][start] = bits
     write_page(args.out, page(args, trainings, values), ("torch", "deepspeed", "transformers"))
     write_json(args.out.with_suffix(".json"), values)
 
@@ -169,9 +169,9 @@ def page(args: argparse.Namespace, trainings: list[Training], values: Mapping[st
     size, batch, texts = CONFIG["model"]["size"], CONFIG["train"]["global_batch_size"], read_text_lines(args.valid)
     length, untrained = sum(len(text.encode()) for text in texts), measured(args, args.general)
     general = f", trained on {args.general_tokens / 1e6:.2f} M tokens of books" if args.general_tokens else ""
-    rows = [[f"{GENERAL}, not trained", "", "", "", *(f"{untrained[form]:.4f}" for form in FORMS)]]
+    rows = [[f"{GENERAL}, not trained", "", "", "", f"{untrained[MEASURE]:.4f}"]]
     for start in VOCABULARY:
-        rows.append([start, *times(args, trainings, start), *(mean(values[form][start]) for form in FORMS)])
+        rows.append([start, *times(args, trainings, start), mean(values[MEASURE][start])])
     return f"""# Starting points for domain text
 
 ModernBERTs of {size["layers"]} layers x {size["hidden"]} train on {args.train.name} for {args.seconds:.0f} seconds of
@@ -189,12 +189,10 @@ The number of steps is the time divided by the first quartile of the step times 
 the same start. The table has the seconds of all steps in the journals. {rates(args)}
 
 Bits a byte are the negative pseudo-log-likelihood of the {len(texts):,} lines of {args.valid.name}, divided by their
-{length:,} bytes in UTF-8. "By word" (`within-word`): each token is predicted with all later tokens of its word masked,
-so the sum over a word is -log p of this word given the other words, with any tokenizer. The model still sees how many
-tokens the word has. "By token" (`original`): each token is predicted from all others, which favours tokenizers with
-shorter tokens. Neither form is a likelihood of the text. The table has means over seeds and standard deviations.
+{length:,} bytes in UTF-8. Each token is predicted from all others, which favours tokenizers with shorter tokens. It is
+no likelihood of the text. The table has means over seeds and standard deviations.
 
-{table(["start", "steps", "seconds", "rate", *FORMS], *rows)}
+{table(["start", "steps", "seconds", "rate", MEASURE], *rows)}
 
 Differences are paired by seed. With three seeds or more, they have intervals of Student's t at the level of Holm's
 procedure over the differences of a form. With {args.seeds} seeds of one general model and one domain text, they do not

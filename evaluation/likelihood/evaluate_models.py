@@ -16,8 +16,7 @@ from evaluation.likelihood.held_out_loss import HeldOut, Masks, held_out_results
 from evaluation.likelihood.minimal_pairs import credits, pair_results, read_pairs, units
 from evaluation.likelihood.predictors import Predictor, Unigram, open_model, open_tokenizer
 from evaluation.likelihood.score_file import ScoreFile
-from evaluation.likelihood.sentence_scores import Form, check_lengths, sentence_scores
-from evaluation.likelihood.text_likelihood import row_likelihoods
+from evaluation.likelihood.sentence_scores import check_lengths, sentence_scores
 from pretrain.export import check_vocabulary, load_tokenizer
 
 _SEQ_LEN = 128
@@ -37,8 +36,7 @@ class EvaluationRequest:
     models: folders of models or runs. counts: a data set; a unigram model of its token counts comes after them.
     data: the held-out data set.
     rows, seq_len, mask_rate: see Masks. Default seq_len: 128, or the shortest limit of the models.
-    likelihood: draws of the bound of masked models, see row_likelihoods; None: measure no likelihoods of all tokens.
-    pairs: a file, see minimal_pairs.py. form: the score of masked models. limit: pairs per UID.
+    pairs: a file, see minimal_pairs.py. limit: pairs per UID.
     """
 
     models: tuple[str, ...]
@@ -47,9 +45,7 @@ class EvaluationRequest:
     rows: int = 1000
     seq_len: int | None = None
     mask_rate: float = 0.15
-    likelihood: int | None = None
     pairs: str | None = None
-    form: Form = "original"
     limit: int | None = None
 
 
@@ -83,16 +79,11 @@ def evaluate(task: EvaluationRequest, progress: EvaluationProgress, scores_in: P
             of_model["held_out"] = held_out_results(answers) | interval
             sums["held_out.loss"][model.name] = losses, weights
             sums["held_out.masked_accuracy"][model.name] = right, weights
-        if held_out and task.likelihood:
-            drawing = _named(progress, f"likelihood of all tokens: {model.name}")
-            likelihoods = row_likelihoods(held_out, model, task.likelihood, drawing)
-            of_model["likelihood"] = likelihoods.results(model.causal)
-            sums["likelihood.nats_per_token"][model.name] = likelihoods.nats, likelihoods.tokens
         if pairs:
             scoring = _named(progress, f"{len(pairs):,} pairs: {model.name}")
-            scores = sentence_scores(model, texts, task.form, scoring, file=kept, contexts=contexts)
+            scores = sentence_scores(model, texts, scoring, file=kept, contexts=contexts)
             credit, uid = credits(pairs, scores), units(pairs)
-            score = "log-likelihood" if model.causal else task.form
+            score = "log-likelihood" if model.causal else "pseudo-log-likelihood"
             of_model["pairs"] = {"score": score, **pair_results(pairs, credit)}
             by_uid = np.bincount(uid, credit).astype(np.float64)
             sums["pairs.accuracy"][model.name] = by_uid, np.bincount(uid).astype(np.float64)
@@ -148,7 +139,6 @@ def _settings(task: EvaluationRequest, held_out: HeldOut | None, counted: Datase
     if held_out:
         data = {"data": held_out.dataset.location, "fingerprint": held_out.dataset.manifest.fingerprint}
         settings["held_out"] = data | asdict(held_out.masks)
-        settings |= {"likelihood": {"draws": task.likelihood}} if task.likelihood else {}
     if counted:
         settings["counts"] = {"data": counted.location, "fingerprint": counted.manifest.fingerprint}
     if task.pairs:

@@ -64,13 +64,9 @@ class Answers:
 
 @dataclass(frozen=True)
 class EncodedSentence:
-    """ids [L] int64: tokens without specials. words [L] int64: the word number of each token.
-
-    first: the number of tokens at the start that are read, but not scored.
-    """
+    """ids [L] int64: tokens without specials. first: the number of those at the start that are read, but not scored."""
 
     ids: NDArray[np.int64]
-    words: NDArray[np.int64]
     first: int = 0
 
 
@@ -88,15 +84,15 @@ class SentenceTokenizer:
     mask: int | None
 
     def __call__(self, texts: Sequence[str], contexts: Sequence[int] | None = None) -> list[EncodedSentence]:
-        """Encode texts. Words come from the tokenizer's `word_ids`, or from spaces if that reports only one word.
+        """Encode texts.
 
         Args:
             contexts: characters of each text that are not scored; a token that reaches beyond them is. None: 0.
         """
         encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
         return [
-            EncodedSentence(np.array(encoding.ids, dtype=np.int64), _words(encoding, text), _before(encoding, context))
-            for encoding, text, context in zip(encodings, texts, contexts or [0] * len(texts), strict=True)
+            EncodedSentence(np.array(encoding.ids, dtype=np.int64), _before(encoding, context))
+            for encoding, context in zip(encodings, contexts or [0] * len(texts), strict=True)
         ]
 
     def vocabulary(self) -> dict[str, int]:
@@ -123,16 +119,6 @@ def open_tokenizer(tokenizer: Any, folder: Path, causal: bool) -> SentenceTokeni
 def _before(encoding: Any, context: int) -> int:
     """The number of tokens that end within the first `context` characters."""
     return sum(end <= context for _, end in encoding.offsets) if context else 0
-
-
-def _words(encoding: Any, text: str) -> NDArray[np.int64]:
-    """The number of each token's word [L]."""
-    words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
-    if len(set(words.tolist())) > 1 or len(text.split()) < 2:
-        return words
-    # SentencePiece without a pre-tokenizer reports the whole text as one word.
-    around = (text[max(start - 1, 0) : start + 1] for start, _ in encoding.offsets)
-    return np.cumsum([any(character.isspace() for character in characters) for characters in around])
 
 
 @dataclass

@@ -10,7 +10,7 @@ from data_prep.common.files import open_plain, refuse_link
 
 
 class ScoreFile:
-    """The file of one evaluation. The key of a sentence is its token ids and word numbers.
+    """The file of one evaluation. The key of a sentence is its token ids and the number of those that are not scored.
 
     Raises UnusableInput, here and in the methods, if it cannot be read or written, or is not such a file.
     """
@@ -30,13 +30,13 @@ class ScoreFile:
             )
 
     def known(self, of: str) -> dict[bytes, float]:
-        """All scores of one model and form."""
+        """All scores of one model."""
         with self._errors():
             rows = self._file.execute("SELECT key, score FROM scores WHERE of = ?", (of,))
             return {bytes(key): float(score) for key, score in rows}
 
     def add(self, of: str, scores: Mapping[bytes, float]) -> None:
-        """Write scores of one model and form: all of them, or none where the process is killed."""
+        """Write scores of one model: all of them, or none where the process is killed."""
         with self._errors(), self._file:
             self._file.executemany(
                 "INSERT OR REPLACE INTO scores VALUES (?, ?, ?)", [(of, *row) for row in scores.items()]

@@ -1,10 +1,7 @@
 """Log-likelihood of sentences (causal models) and pseudo-log-likelihood (masked models).
 
-The pseudo-log-likelihood masks each token of a sentence in turn and sums their log-probabilities.
-- `original`: the model sees all other tokens (Salazar et al., "Masked Language Model Scoring", ACL 2020,
-  arXiv:1910.14659).
-- `within-word`: later tokens of the same word are masked too, because they reveal the masked token (Kauf and Ivanova,
-  "A Better Way to Do Masked Language Model Scoring", ACL 2023, arXiv:2305.10588: PLL-word-l2r).
+The pseudo-log-likelihood masks each token of a sentence in turn and sums their log-probabilities; the model sees all
+other tokens (Salazar et al., "Masked Language Model Scoring", ACL 2020, arXiv:1910.14659).
 
 Shapes: n sentences of L tokens; R rows of S slots, each a copy of a sentence with its specials.
 """
@@ -12,7 +9,6 @@ Shapes: n sentences of L tokens; R rows of S slots, each a copy of a sentence wi
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +18,6 @@ from evaluation.likelihood.predictors import EncodedSentence, Predictor, Sentenc
 from evaluation.likelihood.score_file import ScoreFile
 from pretrain.export import model_digest
 
-Form = Literal["original", "within-word"]
 ScoreProgress = Callable[[int, int], None]
 """(tokens scored, tokens in total)"""
 
@@ -33,13 +28,12 @@ PART_TOKENS = 16384  # scored between two writes of the file: some seconds of a 
 def sentence_scores(
     predictor: Predictor,
     texts: Sequence[str],
-    form: Form,
     progress: ScoreProgress = lambda done, total: None,
     slots: int = _SLOTS,
     file: ScoreFile | None = None,
     contexts: Sequence[int] | None = None,
 ) -> NDArray[np.float64]:
-    """Log-likelihood of each text in nats [texts]; masked models use the score `form`.
+    """Log-likelihood of each text in nats [texts]; of masked models the pseudo-log-likelihood.
 
     Texts with the same tokens get the same score. Under a unigram model the order of the tokens does not matter either.
 
@@ -49,18 +43,18 @@ def sentence_scores(
         contexts: characters at the start of each text that are read, but whose tokens are not scored; None: 0.
     """
     sentences = predictor.tokenizer(texts, contexts)
-    keys = [np.concatenate([sentence.ids, sentence.words, [sentence.first]]).tobytes() for sentence in sentences]
+    keys = [np.append(sentence.ids, sentence.first).tobytes() for sentence in sentences]
     unique = dict(zip(keys, sentences, strict=True))
-    of = f"{form} {model_digest(predictor.folder)}" if file and predictor.folder else ""
+    of = model_digest(predictor.folder) if file and predictor.folder else ""
     scores = file.known(of) if file and of else {}
     missing = {key: sentence for key, sentence in unique.items() if key not in scores}
     total, left = (sum(len(text.ids) - text.first for text in each.values()) for each in (unique, missing))
     done = total - left
     for part in _parts(missing):
-        ids, words = (np.stack([getattr(sentence, name) for sentence in part.values()]) for name in ("ids", "words"))
+        ids = np.stack([sentence.ids for sentence in part.values()])
         (first,) = {sentence.first for sentence in part.values()}
         log_probabilities = [np.zeros(0)]
-        for stream in _streams(predictor, ids, words, first, form, slots):
+        for stream in _streams(predictor, ids, first, slots):
             log_probabilities.append(predictor.answers(stream).log_probabilities)
             done += len(stream.labels)
             progress(done, total)
@@ -93,9 +87,7 @@ def check_lengths(name: str, tokenizer: SentenceTokenizer, longest: int, texts: 
             raise UserError(f"{name}: a sentence has {length} tokens, and the model takes {longest}: {text[:60]!r}...")
 
 
-def _streams(
-    predictor: Predictor, ids: NDArray[np.int64], words: NDArray[np.int64], first_scored: int, form: Form, slots: int
-) -> Iterator[Stream]:
+def _streams(predictor: Predictor, ids: NDArray[np.int64], first_scored: int, slots: int) -> Iterator[Stream]:
     """Yield streams that predict each token of each sentence [n, L] from `first_scored` on once, in order."""
     n, length = ids.shape
     scored = length - first_scored
@@ -112,17 +104,13 @@ def _streams(
     take = max(1, slots // (length + 2))
     for first in range(0, n * scored, take):
         sentence, place = np.divmod(np.arange(first, min(first + take, n * scored)), scored)
-        yield _masked_stream(ids[sentence], words[sentence], first_scored + place, predictor.tokenizer, form)
+        yield _masked_stream(ids[sentence], first_scored + place, predictor.tokenizer)
 
 
-def _masked_stream(
-    ids: NDArray[np.int64], words: NDArray[np.int64], place: NDArray[np.int64], tokenizer: SentenceTokenizer, form: Form
-) -> Stream:
+def _masked_stream(ids: NDArray[np.int64], place: NDArray[np.int64], tokenizer: SentenceTokenizer) -> Stream:
     """Stream of sentences [R, L], each with one token masked, at `place` [R]."""
-    row, columns = np.arange(len(ids)), np.arange(ids.shape[1])
-    masked = columns == place[:, None]
-    if form == "within-word":
-        masked |= (words == words[row, place][:, None]) & (columns > place[:, None])
+    row = np.arange(len(ids))
+    masked = np.arange(ids.shape[1]) == place[:, None]
     assert tokenizer.mask is not None  # ids_around requires these for a masked model
     assert tokenizer.last is not None
     rows = np.pad(np.where(masked, tokenizer.mask, ids), ((0, 0), (1, 1)))

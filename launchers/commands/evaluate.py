@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -27,17 +27,9 @@ if TYPE_CHECKING:
     from evaluation.finetuning import Entrant, FinetuneResults
     from pretrain.tracking import Target
 
-_LIKELIHOOD = {
-    "value": "{value}",
-    "nats a token": "{nats_per_token:.4f}",
-    "standard error": "{standard_error:.4f}",
-    "perplexity": "{perplexity:,.2f}",
-    "tokens": "{tokens:,}",
-}
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "held_out.loss": ("held-out loss, nats", "{:+.4f}".format),
     "held_out.masked_accuracy": ("masked accuracy, points", lambda value: f"{100 * value:+.2f}"),
-    "likelihood.nats_per_token": ("all tokens, nats a token", "{:+.4f}".format),
     "pairs.accuracy": ("accuracy on pairs, points", lambda value: f"{100 * value:+.2f}"),
 }
 
@@ -47,28 +39,15 @@ def evaluate(
     models: ModelsArgument = None,
     data: Annotated[str | None, typer.Option(metavar="DATASET", help="held-out data set: a folder or a URL")] = None,
     pairs: PairsOption = None,
-    pll: Annotated[
-        Literal["original", "within-word"], typer.Option(help="tokens to mask when a token of a sentence is scored")
-    ] = "original",
     limit: Annotated[int | None, typer.Option(min=1, help="pairs per UID, evenly spaced; all by default")] = None,
     rows: Annotated[int, typer.Option(min=1, help="rows of held-out text")] = 1000,
     seq_len: SeqLenOption = None,
     mask_rate: Annotated[float, typer.Option(help="share of tokens to predict")] = 0.15,
-    likelihood: Annotated[
-        int | None,
-        typer.Option(
-            metavar="DRAWS",
-            min=2,
-            help="also give the likelihood of all tokens; of masked models a bound, from DRAWS masks a row, such as 8",
-        ),
-    ] = None,
-    counts: Annotated[
+    unigram: Annotated[
         str | None,
-        typer.Option(metavar="DATASET", help="data set that --baseline counts, for example the training text"),
-    ] = None,
-    baseline: Annotated[
-        Literal["unigram"] | None,
-        typer.Option(help="also evaluate a model that uses only the token counts of --counts"),
+        typer.Option(
+            metavar="DATASET", help="also evaluate a model that knows only this data set's token counts, as a baseline"
+        ),
     ] = None,
     suite: Annotated[
         Path | None,
@@ -92,34 +71,25 @@ def evaluate(
         maskwright evaluate runs/token runs/span --data data/books/valid --pairs blimp.jsonl.zst
         maskwright evaluate runs/demo hub:google-bert/bert-base-uncased --pairs blimp.jsonl.zst
         maskwright evaluate runs/clm --pairs evaluation_data/full_eval/supplement_filtered
-        maskwright evaluate runs/clm runs/mlm --data data/books/valid --likelihood 8
-        maskwright evaluate runs/books --baseline unigram --counts data/books/train --pairs blimp.jsonl.zst --limit 50
+        maskwright evaluate runs/books --unigram data/books/train --pairs blimp.jsonl.zst --limit 50
         maskwright evaluate runs/books --data data/books/valid --uri sqlite:///mlflow.db
         maskwright evaluate runs/books runs/other --suite configs/suites/glue.yaml --json glue.json
     """
     if suite:
         _evaluate_suite(context, suite, models or (), out, uri, experiment)
         return
-    if not models and not baseline:
-        raise UserError("No model to evaluate. Name a Hugging Face model folder or a run, or add --baseline unigram.")
-    if baseline in [str(model) for model in models or ()]:
-        raise UserError(f"{baseline} is also the name of the baseline. Name the model by its full path.")
+    if not models and not unigram:
+        raise UserError("No model to evaluate. Name a Hugging Face model folder or a run, or add --unigram DATASET.")
+    if unigram and Path("unigram") in (models or ()):
+        raise UserError("unigram is also the name of the baseline. Name the model by its full path.")
     if data is None and pairs is None:
         raise UserError(
             "Nothing to evaluate on. Add --data (a held-out data set), --pairs (a file of minimal pairs), or --suite."
         )
-    if baseline and counts is None:
-        raise UserError("--baseline unigram needs token counts. Add --counts with the training data set.")
-    if counts and not baseline:
-        raise UserError("--counts is used only with --baseline unigram. Add that, or remove --counts.")
     if pairs is None:
-        refuse_unread(context, "--pairs", "limit", "pll")
+        refuse_unread(context, "--pairs", "limit")
     if data is None:
-        refuse_unread(context, "--data", "rows", "seq_len", "mask_rate", "likelihood")
-    if likelihood and likelihood % 2:
-        raise UserError(
-            f"--likelihood must be an even number, not {likelihood}: two halves of the draws give the error."
-        )
+        refuse_unread(context, "--data", "rows", "seq_len", "mask_rate")
     if not 0 < mask_rate < 1:
         hint = percent(mask_rate) or "Write for example 0.15."
         raise UserError(f"--mask-rate must be more than 0 and less than 1, not {mask_rate:g}. {hint}")
@@ -127,15 +97,14 @@ def evaluate(
         check_json_output(out)
     from data_prep.storage import json_line_files
 
-    paths = require_inputs(models or (), (data, counts), json_line_files(pairs) if pairs else ())
+    paths = require_inputs(models or (), (data, unigram), json_line_files(pairs) if pairs else ())
 
     with CommandProgress("loading libraries"):
         from evaluation.likelihood import EvaluationRequest, send_evaluation
         from evaluation.likelihood import evaluate as run
 
     target = _target(uri, experiment, paths)
-    held_out = rows, seq_len, mask_rate, likelihood
-    task = EvaluationRequest(tuple(map(str, paths)), data, counts, *held_out, pairs, pll, limit)
+    task = EvaluationRequest(tuple(map(str, paths)), data, unigram, rows, seq_len, mask_rate, pairs, limit)
     kept = out.with_name(f"{out.name}.scores") if out and pairs else None
     with CommandProgress("loading the models") as line:
         results = run(task, line.show, kept)
@@ -212,8 +181,6 @@ def print_results(values: dict[str, Any]) -> None:
     console, models = text_console(), values["models"]
     if held_out := {name: results["held_out"] for name, results in models.items() if "held_out" in results}:
         _print_held_out(console, held_out, values["settings"]["held_out"])
-    if likelihoods := {name: results["likelihood"] for name, results in models.items() if "likelihood" in results}:
-        _print_models(console, "Likelihood of all tokens of the held-out text", _LIKELIHOOD, likelihoods)
     if pairs := {name: results["pairs"] for name, results in models.items() if "pairs" in results}:
         _print_pairs(console, pairs)
     if values["comparisons"]:

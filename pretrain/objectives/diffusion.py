@@ -23,15 +23,12 @@ class DiffusionTokens:
     Args:
         vocabulary: the tokenizer's ids. settings: weights.
         seed, purpose: they key every draw, see MaskedTokens.
-        part: (i, m): draw rates in range i of m equal ones; for stratified estimates.
     """
 
     flags = 0
 
-    def __init__(
-        self, vocabulary: Vocabulary, settings: DiffusionConfig, seed: int, purpose: str, part: tuple[int, int] = (0, 1)
-    ):
-        self.vocabulary, self._settings, self._part = vocabulary, settings, part
+    def __init__(self, vocabulary: Vocabulary, settings: DiffusionConfig, seed: int, purpose: str):
+        self.vocabulary, self._settings = vocabulary, settings
         self._rate_key, self._key = (derive_key(seed, f"{purpose}-diffusion-{what}") for what in ("rates", "masks"))
 
     def slots(self, seq_len: int) -> int:
@@ -43,7 +40,7 @@ class DiffusionTokens:
         tokens = rows.tokens
         ordinary = self.vocabulary.is_ordinary[tokens]
         n_ordinary = np.count_nonzero(ordinary, axis=1)
-        rates = (self._part[0] + (of_rows(self._rate_key, rows.row_ids) + 0.5) / 2**32) / self._part[1]
+        rates = (of_rows(self._rate_key, rows.row_ids) + 0.5) / 2**32
         counts = np.clip(np.ceil(rates * n_ordinary).astype(np.int64), np.minimum(1, n_ordinary), n_ordinary)
         masked = random_subset(ordinary, counts, self._key, rows.row_ids)
         batch = labelled(np.where(masked, self.vocabulary.mask, tokens), tokens, masked, self.slots(tokens.shape[1]))

@@ -175,7 +175,7 @@ def minicons(export: Path, wanted: Reference, work: Path) -> None:
     scorer = MaskedLMScorer(str(export), "cpu")
     scorer.tokenizer.batch_encode_plus = scorer.tokenizer
     found = scorer.sequence_score(TEXTS, reduction=lambda scores: scores.sum(0).item(), PLL_metric="original")
-    np.testing.assert_allclose(found, sentence_scores(open_model(wanted.folder), TEXTS, "original"), atol=1e-3)
+    np.testing.assert_allclose(found, sentence_scores(open_model(wanted.folder), TEXTS), atol=1e-3)
 
 
 # Other runtimes

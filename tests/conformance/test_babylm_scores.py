@@ -60,7 +60,7 @@ def test_scores_and_choices_are_those_of_the_pipeline(backend: str, corpus: Path
     pairs = read_pairs(str(tmp_path / "pairs.jsonl"))
     contexts = [pair.context for pair in pairs for _ in pair.texts]
     sentences = [text for pair in pairs for text in pair.texts]
-    ours = sentence_scores(open_model(folder), sentences, "original", contexts=contexts)
+    ours = sentence_scores(open_model(folder), sentences, contexts=contexts)
     theirs = [[score(folder, backend, text, pair.context) for text in pair.texts] for pair in pairs]
     assert ours.tolist() == pytest.approx([value for scores in theirs for value in scores], abs=1e-4)
     right = [scores.index(max(scores)) == 0 for scores in theirs]

@@ -33,7 +33,7 @@ CASES = {
     "export RUN": "has no checkpoint to export",
     "evaluate NONE --data DATA": MODEL,
     "evaluate MODEL --data NONE": "No data set at",
-    "evaluate MODEL --baseline unigram --counts NONE --pairs TEXT": "No data set at",
+    "evaluate MODEL --unigram NONE --pairs TEXT": "No data set at",
     "finetune NONE --task tokens --train TEXT --valid TEXT": MODEL,
     "finetune MODEL --task tokens --train NONE --valid TEXT": "No file",
     "generate NONE": MODEL,

@@ -221,7 +221,7 @@ MISTAKES = {
         Mistake("publish model --to me/x --every-checkpoint", "model", "Remove --every-checkpoint"),
     ],
     "Models": [
-        Mistake("evaluate --data data/valid", "model", "--baseline unigram"),
+        Mistake("evaluate --data data/valid", "model", "--unigram DATASET"),
         Mistake("evaluate model", "--data", "--pairs"),
         Mistake("evaluate none --data data/valid", "none", "run"),
         Mistake("evaluate notok --data data/valid", "notok", "tokenizer"),

@@ -1,6 +1,5 @@
 """Evaluation: masks, parts of the held-out loss, pairs, intervals, the unigram baseline."""
 
-import itertools
 import json
 import math
 from collections import Counter
@@ -9,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, normalizers
-from tokenizers import models as models_of_tokenizers
 from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
@@ -97,7 +94,7 @@ def test_counts_and_the_unigram_baseline(corpus):
     folder = corpus["wordpiece"] / "tokenizer"
     unigram, n_ordinary = Unigram(dataset, counts), len(vocabulary.ordinary_ids)
     texts = ["the king saw the ship", "ship the saw king the", "ship"]
-    scores = sentence_scores(unigram, texts, "original")
+    scores = sentence_scores(unigram, texts)
     n_tokens = int((~np.isin(tokens, list(vocabulary.special_ids))).sum())
     ids = AutoTokenizer.from_pretrained(str(folder))(texts[0], add_special_tokens=False)["input_ids"]
     assert scores[0] == pytest.approx(sum(math.log((counts[id] + 1) / (n_tokens + n_ordinary)) for id in ids))
@@ -248,8 +245,8 @@ def test_ids_that_a_model_does_not_know_are_refused(corpus, pairs_file, tmp_path
 
 
 def test_pairs_of_models_with_other_tokenizers_compare(models, pairs_file):
-    results = run(models=(str(models[0]), str(models[2])), pairs=str(pairs_file), form="within-word")
-    assert {result["pairs"]["score"] for result in results["models"].values()} == {"within-word"}
+    results = run(models=(str(models[0]), str(models[2])), pairs=str(pairs_file))
+    assert {result["pairs"]["score"] for result in results["models"].values()} == {"pseudo-log-likelihood"}
     assert [result["measure"] for result in results["comparisons"]] == ["pairs.accuracy"]
 
 
@@ -272,15 +269,13 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--baseline", "unigram", "--data", "x"], "needs token counts"),
-        (["m", "--data", "x", "--counts", "x"], "--counts is used only with --baseline"),
-        (["m", "--data", "x", "--pll", "original"], "--pll is used only with --pairs"),
+        (["m", "--data", "x", "--limit", "3"], "--limit is used only with --pairs"),
         (["m", "--pairs", "x", "--rows", "3"], "--rows is used only with --data"),
         (["m", "--pairs", "x", "--seq-len", "64"], "--seq-len is used only with --data"),
         (["m", "--pairs", "x", "--mask-rate", "0.15"], "--mask-rate is used only with --data"),
         (["m", "--data", "x", "--json", "."], ". is a folder. Name a file"),
         (["m", "--data", "x", "--json", "/dev/null/x.json"], "Cannot write to /dev/null/x.json: not a dir"),
-        (["./unigram", "--baseline", "unigram", "--counts", "x", "--pairs", "x"], "unigram is also the name of the"),
+        (["./unigram", "--unigram", "x", "--pairs", "x"], "unigram is also the name of the"),
     ],
 )
 def test_bad_words_are_one_sentence(words, message):
@@ -294,18 +289,3 @@ def test_what_looks_like_a_special_token_in_a_sentence_is_text(corpus, models):
         tokenizer = open_model(model).tokenizer
         assert tokenizer.mask == tokenizer.vocabulary()[mask]
         assert tokenizer.mask not in tokenizer([f"the {mask} sailed"])[0].ids
-
-
-def test_words_of_a_tokenizer_that_splits_at_spaces_by_itself(models):
-    """SentencePiece without a pre-tokenizer: word_ids says that the whole text is one word."""
-    backend = Tokenizer(
-        models_of_tokenizers.Unigram(
-            [("<unk>", 0.0), ("▁the", -1.0), ("▁ca", -1.0), ("t", -1.0), ("▁", -5.0)], unk_id=0
-        )
-    )
-    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    backend.decoder = decoders.Metaspace()
-    tokenizer = open_model(models[0]).tokenizer
-    words = type(tokenizer)(backend, 0, 0, 0)(["the cat the"])[0].words
-    assert len(words) == 4
-    assert [a == b for a, b in itertools.pairwise(words)] == [False, True, False]
