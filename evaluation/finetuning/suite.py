@@ -4,6 +4,7 @@ For each task and model, one seed chooses the learning rate and the epochs on a 
 part for every model. Other seeds then train with the best choice. Only they are measured on the held-out examples.
 """
 
+import functools
 import hashlib
 import itertools
 import re
@@ -24,6 +25,7 @@ from evaluation.finetuning.result_file import FinetuneResults
 from pretrain.config_files import explain_invalid, read_yaml
 from pretrain.export import load_tokenizer, model_digest, model_folder
 
+TaskName = Literal["classification", "regression", "tokens", "repair"]
 SEARCH_SEED = 0  # the others are 1, 2, ...
 
 
@@ -36,7 +38,7 @@ class SuiteTask(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    task: Literal["classification", "regression", "tokens", "repair"]
+    task: TaskName
     train: str
     valid: str
     columns: str = ""
@@ -57,12 +59,20 @@ class SuiteTask(BaseModel):
         """Learning rates and epochs to choose from."""
         return [*itertools.product(self.lr, self.epochs)]
 
-    def open(self, model: Path, init: str, search: int | None = None) -> Finetuning:
-        """The fine-tuning with the first choice. Raises UserError as Finetuning."""
+    def open(self, model: Path, search: int | None = None) -> Finetuning:
+        """The fine-tuning of pretrained weights with the first choice. Raises UserError as Finetuning."""
         values = self.model_dump(include={each.name for each in fields(FinetuneSettings)})
-        values |= {"columns": tuple(filter(None, self.columns.split(","))), "init": init, "search": search}
+        values |= {"columns": tuple(filter(None, self.columns.split(","))), "search": search}
         settings = FinetuneSettings(**values | {"lr": self.lr[0], "epochs": self.epochs[0]})
         return Finetuning(model, settings, {"train": self.train, "valid": self.valid})
+
+
+class Defaults(SuiteTask):
+    """Values for the tasks that do not set them."""
+
+    task: TaskName = "classification"
+    train: str = ""
+    valid: str = ""
 
 
 class Suite(BaseModel):
@@ -70,7 +80,7 @@ class Suite(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    defaults: dict[str, Any] | None = None
+    defaults: Defaults | None = None
     tasks: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")], SuiteTask] = Field(
         min_length=1
     )
@@ -157,10 +167,10 @@ class SuiteRun:
         pinned = {}
         for name, task in self.tasks.items():
             try:
-                opened = task.open(self.entrants[0].model, "pretrained")
+                opened = task.open(self.entrants[0].model)
                 pinned[name] = task.model_copy(update=opened.files)
                 if len(task.choices) > 1:
-                    pinned[name].open(self.entrants[0].model, "pretrained", task.search)
+                    pinned[name].open(self.entrants[0].model, task.search)
             except UserError as error:
                 raise UserError(f"{file}: tasks.{name}: {error}") from None
         self.tasks = pinned
@@ -170,9 +180,10 @@ class SuiteRun:
         tables: dict[str, Any] = {}
         for name, task in self.tasks.items():
             rows: dict[str, Any] = {}
+            opened = functools.cache(task.open)  # random weights have the examples of their model
             for entrant in self.entrants:
                 try:
-                    finetuning, rows[entrant.name] = self._row(name, task, entrant)
+                    finetuning, rows[entrant.name] = self._row(name, task, entrant, opened)
                 except UserError as error:
                     raise UserError(f"tasks.{name}, {entrant.name}: {error}") from error
                 if entrant.random:
@@ -182,17 +193,19 @@ class SuiteRun:
                 tables[name] = what | {"models": rows, "baseline": baseline}
                 yield tables
 
-    def _row(self, name: str, task: SuiteTask, entrant: Entrant) -> tuple[Finetuning, dict[str, Any]]:
-        """Choose the learning rate and the epochs, and train the seeds with them."""
+    def _row(
+        self, name: str, task: SuiteTask, entrant: Entrant, opened: Callable[..., Finetuning]
+    ) -> tuple[Finetuning, dict[str, Any]]:
+        """Choose the learning rate and the epochs, and train the seeds with them. opened: `task.open`."""
         model, init = entrant.model, "pretrained" if entrant.random else "random"
         if task.start:
             model, init = self._tuned[entrant.key, task.start], "pretrained"
         scores: dict[tuple[float, int], float] = {}
         if len(task.choices) > 1:
-            searching = task.open(model, init, task.search)
+            searching = opened(model, task.search)
             for lr, epochs in task.choices:
                 try:
-                    varied = searching.varied(lr=lr, epochs=epochs)
+                    varied = searching.varied(lr=lr, epochs=epochs, init=init)
                     results = self._train(varied, entrant, f"{name} search", [SEARCH_SEED])
                     scores[lr, epochs] = results.mean(results.metric)
                 except Diverged as error:
@@ -200,7 +213,7 @@ class SuiteRun:
             if not scores:
                 raise UserError("the loss of every choice is not finite. Lower lr in the suite.")
         lr, epochs = max(scores, key=lambda choice: scores[choice], default=task.choices[0])
-        finetuning = task.open(model, init).varied(lr=lr, epochs=epochs)
+        finetuning = opened(model).varied(lr=lr, epochs=epochs, init=init)
         for note in finetuning.task.notes:
             self.say(f"{name}, {entrant.name}: {note}")
         is_start = name in {other.start for other in self.tasks.values()}

@@ -17,8 +17,6 @@ from pretrain.philox import derive_key, philox
 Predict = Callable[[Tensor], Tensor]
 """ids [B, S] int64 -> logits [B, S, V]."""
 
-_ORDER = 1  # the purpose of draws that order positions; 0 is for tokens
-
 
 @dataclass(frozen=True)
 class Draws:
@@ -38,10 +36,10 @@ class Draws:
     def _key(self) -> tuple[int, int]:
         return derive_key(self.seed, "generation")
 
-    def uniform(self, samples: int, positions: int, step: int, purpose: int = 0) -> Tensor:
+    def uniform(self, samples: int, positions: int, step: int) -> Tensor:
         """Uniform numbers in [0, 1) of a step: float64 [samples, positions]."""
         sample = np.arange(self.first, self.first + samples)[:, None]
-        high, low, _, _ = philox(self._key, np.arange(positions), sample, step, purpose)
+        high, low, _, _ = philox(self._key, np.arange(positions), sample, step, 0)
         return torch.from_numpy(((high << np.uint64(20)) | (low >> np.uint64(12))).astype(np.float64) / 2.0**52)
 
     def choose(self, logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,55 +66,28 @@ class Draws:
         return (sums > uniform[:, None] * sums[:, -1:]).int().argmax(dim=-1)
 
 
-def masks_left(free: int, iteration: int, iterations: int) -> int:
-    """Number of positions that mask-predict masks in an iteration: all `free` ones at 0, then linearly fewer."""
-    return -(-free * (iterations - iteration) // iterations)
-
-
-def mask_predict(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws) -> Iterator[Tensor]:
-    """Fill all masks, then repeatedly mask and refill the least probable tokens, fewer each time. Yield the ids.
-
-    Ghazvininejad, Levy, Liu and Zettlemoyer, "Mask-Predict: parallel decoding of conditional masked language models",
-    EMNLP 2019 (arXiv:1904.09324). A token that stays unmasked keeps the probability of its draw. The paper
-    takes the most likely ids, which is temperature 0.
+def fill_masks(
+    predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws, again: bool
+) -> Iterator[Tensor]:
+    """Fill all masks, and in each iteration mask the least probable tokens again, linearly fewer. Yield the ids.
 
     Args:
         start: [B, S] int64, with `mask` at the positions to fill; these are the same in all rows.
+        again: whether tokens of earlier iterations can be masked again. True is mask-predict (Ghazvininejad et al.,
+            EMNLP 2019, arXiv:1904.09324; the paper takes the most likely ids, which is temperature 0). A token that
+            stays unmasked keeps the probability of its draw. False is the reverse process of masked diffusion (Sahoo
+            et al., 2024, arXiv:2406.07524), the most probable tokens first, as in MaskGIT (Chang et al., CVPR 2022,
+            arXiv:2202.04200) and LLaDA (Nie et al., 2025, arXiv:2502.09992).
     """
-    ids = start.clone()
-    positions = torch.nonzero(start[0] == mask)[:, 0]
-    sure = torch.zeros(len(ids), len(positions), dtype=torch.float64)
+    ids, places = start, torch.nonzero(start[0] == mask)[:, 0].expand(len(start), -1)  # places: to draw [B, n]
+    free, sure = places.shape[1], torch.full(start.shape, torch.inf, dtype=torch.float64)
     for iteration in range(iterations):
-        again = sure.argsort(dim=1, stable=True)[:, : masks_left(len(positions), iteration, iterations)]
-        ids = ids.scatter(1, positions[again], mask)
-        tokens, probability = _drawn_at(predict, ids, positions[again], iteration, draws)
-        ids = ids.scatter(1, positions[again], tokens)
-        sure = sure.scatter(1, again, probability)
-        yield ids
-
-
-def diffusion(
-    predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws, confident: bool = True
-) -> Iterator[Tensor]:
-    """Unmask equally many tokens in each iteration; they stay. Yield the ids.
-
-    The reverse process of masked diffusion (Sahoo et al., 2024, arXiv:2406.07524). The most probable of the drawn
-    tokens come first, as in MaskGIT (Chang et al., CVPR 2022, arXiv:2202.04200) and LLaDA (Nie et al., 2025,
-    arXiv:2502.09992). With `confident` False, the order is random. Then, with one token an iteration and temperature 1,
-    texts are samples of the distribution that the likelihood bound is about (Ou et al., ICLR 2025, arXiv:2406.03736).
-
-    Args: as mask_predict.
-    """
-    ids = start
-    free = torch.nonzero(start[0] == mask)[:, 0].expand(len(start), -1)  # masked positions [B, n]
-    for iteration in range(iterations):
-        tokens, sure = _drawn_at(predict, ids, free, iteration, draws)
-        if not confident:
-            sure = draws.uniform(len(ids), ids.shape[1], iteration, _ORDER).gather(1, free)
-        left = masks_left(len(free[0]), 1, iterations - iteration)
-        order = sure.argsort(dim=1, stable=True)
-        ids = ids.scatter(1, free.gather(1, order[:, left:]), tokens.gather(1, order[:, left:]))
-        free = free.gather(1, order[:, :left])
+        left = -(-free * (iterations - iteration) // iterations)
+        if iteration:
+            places = sure.argsort(dim=1, stable=True)[:, :left]
+        tokens, probability = _drawn_at(predict, ids.scatter(1, places, mask), places, iteration, draws)
+        ids = ids.scatter(1, places, tokens)
+        sure = (sure if again else torch.full_like(sure, torch.inf)).scatter(1, places, probability)
         yield ids
 
 

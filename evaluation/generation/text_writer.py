@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,21 +12,16 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from data_prep.common.errors import UserError
-from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask_predict
+from evaluation.generation.decoding import Draws, fill_masks, left_to_right
 from pretrain.export import ids_around, load_language_model, load_tokenizer, prediction_lag
 from pretrain.model import longest_text, native_encoder
 
-SamplerName = Literal["mask-predict", "diffusion", "random-order"]
+SamplerName = Literal["mask-predict", "diffusion"]
 
 MASK = "[MASK]"  # for every tokenizer
 _MOST_CHARACTERS = 1 << 16  # of a prompt: more than the longest models read
 LENGTH = 16  # default number of tokens to write
 ITERATIONS = 10  # of mask-predict, at most the number of tokens to write
-_SAMPLERS: dict[SamplerName, Callable[..., Iterator[Tensor]]] = {
-    "mask-predict": mask_predict,
-    "diffusion": diffusion,
-    "random-order": functools.partial(diffusion, confident=False),
-}
 
 
 @dataclass(frozen=True)
@@ -94,9 +89,9 @@ class Writer:
             if self._forward:
                 steps = left_to_right(self._predict, samples, length, draws, end)
             else:
-                sampler, most = request.sampler or "mask-predict", int(new.sum())
-                iterations = request.iterations or (min(ITERATIONS, most) if sampler == "mask-predict" else most)
-                steps = _SAMPLERS[sampler](self._predict, samples, self._ids["mask"], iterations, draws)
+                again, most = request.sampler != "diffusion", int(new.sum())
+                iterations = request.iterations or (min(ITERATIONS, most) if again else most)
+                steps = fill_masks(self._predict, samples, self._ids["mask"], iterations, draws, again)
             *_, texts = steps
             for ids in texts.tolist():
                 size = ids.index(end, start.shape[1]) if end in ids[start.shape[1] :] else len(ids)

@@ -20,7 +20,14 @@ from launchers.arguments import (
     refuse_unread,
     require_inputs,
 )
-from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
+from launchers.display import (
+    CommandProgress,
+    check_json_output,
+    interruptible,
+    text_console,
+    text_table,
+    write_json_output,
+)
 from pretrain.config_files import percent
 
 if TYPE_CHECKING:
@@ -106,7 +113,7 @@ def evaluate(
     target = _target(uri, experiment, paths)
     task = EvaluationRequest(tuple(map(str, paths)), data, unigram, rows, seq_len, mask_rate, pairs, limit)
     kept = out.with_name(f"{out.name}.scores") if out and pairs else None
-    with CommandProgress("loading the models") as line:
+    with interruptible(resumes=kept is not None), CommandProgress("loading the models") as line:
         results = run(task, line.show, kept)
     if out:
         write_json_output(out, results)
@@ -151,7 +158,7 @@ def _evaluate_suite(
         if target:
             results.send(target, title, entrant.name, entrant.model if entrant.random else None)
 
-    with CommandProgress("reading the models and the examples") as line:
+    with interruptible(resumes=True), CommandProgress("reading the models and the examples") as line:
         folder, say = out.with_name(f"{out.name}.tasks"), lambda text: line.say(text, err=True)
         run = SuiteRun(suite.tasks, entrants_of(paths), folder, line.show, say, send)
         run.check(file)

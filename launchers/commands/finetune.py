@@ -8,7 +8,7 @@ import typer
 
 from data_prep.common.errors import UserError
 from launchers.arguments import ExperimentOption, ModelArgument, local, require_inputs
-from launchers.display import CommandProgress, text_console, text_table
+from launchers.display import CommandProgress, interruptible, text_console, text_table
 
 if TYPE_CHECKING:
     from evaluation.finetuning import FinetuneResults
@@ -53,10 +53,6 @@ def finetune(
     dropout: Annotated[
         float | None, typer.Option(callback=_share, help="dropout of encoder and head  [default: the model's own]")
     ] = None,
-    init: Annotated[
-        Literal["pretrained", "random"],
-        typer.Option(help="initial weights; random trains the same architecture from scratch"),
-    ] = "pretrained",
     limit: Annotated[int | None, typer.Option(min=1, help="use N training examples, evenly spaced")] = None,
     limit_valid: Annotated[int | None, typer.Option(min=1, help="use N held-out examples, evenly spaced")] = None,
     out: Annotated[
@@ -94,7 +90,6 @@ def finetune(
         batch_size=batch_size,
         max_length=max_length,
         dropout=dropout,
-        init=init,
         columns=tuple(columns.split(",")) if columns else (),
         limit=limit,
         limit_valid=limit_valid,
@@ -106,11 +101,10 @@ def finetune(
     for note in finetuning.task.notes:
         typer.echo(note, err=True)
     name = f"{task} {model.name}"
-    tuned = None if init == "random" else model
-    results.send(target, name, str(model), tuned)
-    with CommandProgress("loading the model") as line:
+    results.send(target, name, str(model), model)
+    with interruptible(resumes=json_path is not None), CommandProgress("loading the model") as line:
         for result in finetuning.train_seeds(results, range(1, seeds + 1), line.show, json_path, out):
-            results.send(target, name, str(model), tuned)
+            results.send(target, name, str(model), model)
             score = f"{results.metric} {result.metrics[results.metric]:.4f}"
             line.say(f"seed {result.seed}: {score}, {result.seconds:.0f} s", err=True)
     _print(results, finetuning.task.without_model)

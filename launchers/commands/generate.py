@@ -20,7 +20,7 @@ def generate(
         int | None, typer.Option(min=1, help="tokens to add to a prompt without [MASK]; 16 by default")
     ] = None,
     sampler: Annotated[
-        Literal["mask-predict", "diffusion", "random-order"] | None,
+        Literal["mask-predict", "diffusion"] | None,
         typer.Option(help="how a masked model fills masks; mask-predict by default"),
     ] = None,
     iterations: Annotated[

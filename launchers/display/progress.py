@@ -3,7 +3,8 @@
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import typer
@@ -15,6 +16,16 @@ from data_prep.common.errors import without_controls
 from pretrain.reporting import LINE_SECONDS_VARIABLE
 
 PLAIN_SECONDS = 10  # seconds between lines if stderr is not a terminal
+
+
+@contextmanager
+def interruptible(resumes: bool) -> Iterator[None]:
+    """Say after Ctrl-C that the command stopped and, if it `resumes`, how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("stopped; run the same command to resume" if resumes else "stopped", file=sys.stderr)
+        raise
 
 
 class CommandProgress:

@@ -72,7 +72,8 @@ def test_settings_are_chosen_seeds_are_trained_and_a_killed_suite_resumes(folder
 
     monkeypatch.setattr(Finetuning, "run_seed", counted)
     write_config(folder / "config.yaml", {"track": {"uri": (uri := f"sqlite:///{folder}/mlflow.db")}})
-    assert evaluate("--uri", uri).exit_code == 130
+    stopped = evaluate("--uri", uri)
+    assert (stopped.exit_code, "stopped; run the same command to resume" in stopped.stderr) == (130, True)
     assert [*json.loads((folder / "out.json").read_text())["tasks"]] == ["three"]
     shown = evaluate("--uri", uri).stdout
     assert len(trained) == 2 * (4 + 4 + 2) + 1, "one training was broken off"
@@ -192,9 +193,14 @@ def test_a_mistake_in_a_suite_is_one_message_before_any_training(folder, monkeyp
         evaluate()
 
 
-def test_defaults_that_are_no_mapping_are_refused(folder):
-    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"defaults": [{"lr": [1e-4]}]}))
-    with pytest.raises(UserError, match=r"^suite.yaml: defaults must be a section of keys, not a list"):
+@pytest.mark.parametrize("defaults, said", [
+    ([{"lr": [1e-4]}], "defaults must be a section of keys, not a list"),
+    ({"lr": [0]}, "defaults.lr.0 must be more than 0, not 0"),
+    ({"sedes": 2}, "Unknown key defaults.sedes. Did you mean defaults.seeds?"),
+])  # fmt: skip
+def test_a_mistake_in_the_defaults_is_told_there(folder, defaults, said):
+    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"defaults": defaults}))
+    with pytest.raises(UserError, match=f"^suite.yaml: {said}"):
         evaluate()
 
 
