@@ -76,6 +76,8 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
     for phase in config.run_phases:
         if len(shares := data.mixture_of(phase.number)) > 1:
             print_on_rank_zero(mixture_line(phase.name, shares))
+        for name, order in data.of_phase(phase.number).mixed().items():
+            print_on_rank_zero(f"{name}: {order}")
     hosts = []
     for host, sees_folder in all_gather_json([socket.gethostname(), folder.config.parent.is_dir()]):
         hosts.append(host)

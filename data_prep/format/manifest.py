@@ -200,6 +200,11 @@ class Manifest:
         source = self._ordered[before - 1] if before else None
         return source if source and task < source.first_task + source.tasks else None
 
+    def shard_sources(self) -> list[str]:
+        """The source of each shard's blocks: the name that the user gave to their input, or empty."""
+        inputs = [self.source_of(int(shard.name.partition("-")[0])) for shard in self.shards]  # task-shard.tar
+        return [given.source if given else "" for given in inputs]
+
     @functools.cached_property
     def _ordered(self) -> list[SourceInfo]:
         return sorted((source for source in self.sources if source.tasks), key=lambda source: source.first_task)

@@ -59,12 +59,13 @@ class Identity:
             "deepspeed": config.deepspeed,
             "plan version": PLAN_VERSION,
         }
-        settings |= _sections(config) | _later(config, steps_done)
+        settings |= _sections(config) | _later(config, steps_done) | _orders(first, "")
         for phase in config.run_phases[1:]:
             if phase.start < steps_done and "data.train" in phase.changes:
                 read = data.of_phase(phase.number)
                 settings[f"phases.{phase.name}.{_DATA}"] = read.fingerprint
                 settings[f"phases.{phase.name}.data.train (shares)"] = read.shares()
+                settings |= _orders(read, f"phases.{phase.name}.")
         if len(config.masking.weights) > 1:
             settings["masking.strategy (order)"] = [*config.masking.weights]  # rows draw by place in it
         if listed := config.masking.selection.weights:
@@ -97,6 +98,12 @@ class Identity:
         if _DATA in changed or None in (self.settings.get(_INDEXES), now.settings.get(_INDEXES)):
             changed.pop(_INDEXES, None)
         return changed
+
+
+def _orders(data: Sources, prefix: str) -> dict[str, list[str]]:
+    """What decides the order of blocks where sources are mixed."""
+    digests = [order.digest for order in data.mixed().values()]
+    return {f"{prefix}data.train (sources)": digests} if digests else {}
 
 
 def _later(config: Config, steps_done: int) -> dict[str, Any]:

@@ -18,11 +18,14 @@ class SourceConfig(Section):
     path: str = Field(description="a data set folder or its URL")
     weight: float | None = Field(None, gt=0, description="share of the rows, relative to the other sources")
     epochs: float | None = Field(None, gt=0, description="how often it is read while the others are theirs; 1")
+    sources: dict[str, Annotated[float, Field(ge=0)]] | None = Field(None, description="{NAME: weight} of its sources")
 
     @model_validator(mode="after")
     def _one_share(self) -> "SourceConfig":
         if self.weight is not None and self.epochs is not None:
             raise ValueError(f"give {self.path!r} either weight or epochs")
+        if self.sources is not None and not any(self.sources.values()):
+            raise ValueError(f"give a source of {self.path!r} a weight above 0")
         return self
 
 
@@ -32,7 +35,7 @@ class DataConfig(Section):
         description="a data set written by `maskwright prep run` (folder or URL), or a list of {path, weight|epochs}",
     )
     temperature: float | None = Field(
-        None, ge=1, description="T: a data set's share of the rows is in proportion to its size^(1/T)"
+        None, ge=1, description="T: shares of data sets, or of the sources of one, are in proportion to size^(1/T)"
     )
     valid: str | None = Field(None, description="a data set for the held-out loss")
     seq_len: SeqLen = Field(128, description="tokens a row, [CLS] and [SEP] included")
@@ -69,12 +72,11 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _shares_by_size(self) -> "DataConfig":
-        if self.temperature is not None and (
-            len(self.train) < 2 or any(source.weight or source.epochs for source in self.train)
-        ):
+        other = (source.sources or (self.train[1:] and (source.weight or source.epochs)) for source in self.train)
+        if self.temperature is not None and any(other):
             raise ValueError(
-                "temperature takes the shares of several data sets from their sizes. Name at least two in train, "
-                "without weight and epochs, or set temperature to null."
+                "temperature takes the shares of data sets, or of the sources of one data set, from their sizes. Leave "
+                "out weight, epochs and sources in train, or set temperature to null."
             )
         return self
 

@@ -65,6 +65,7 @@ class CheckpointConfig(Section):
 class EvalConfig(Section):
     every_steps: int = Field(1000, ge=1, description="steps between evaluations")
     rows: int = Field(1024, ge=1, description="rows of the held-out set used at each evaluation, at most")
+    by_source: bool = Field(False, description="also the loss of each source of the held-out set, on as many rows")
     samples: int = Field(4, ge=0, le=64, description="held-out passages whose predictions are recorded each time")
     masks: Literal["own", "common"] = Field(
         "own", description="own: as masking says; common: 15% of the tokens, whatever masking says"

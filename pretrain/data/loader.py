@@ -175,8 +175,9 @@ class Loader:
                 flags=flags,
                 substitute=derive_key(seed, "substitutes") if data.damage_budget else None,
                 look_ahead=True,
+                order=order,
             )
-            for number, dataset in enumerate(sources.datasets)
+            for number, (dataset, order) in enumerate(zip(sources.datasets, sources.orders, strict=True))
         ]
         mixture = Mixture(streams, sources.weights, seed)
         rate_at = functools.partial(mask_rate, config) if rate is None else lambda _: rate
@@ -184,8 +185,10 @@ class Loader:
         return cls(mixture, stages, vocabulary, objectives, rate_at, rank, of_step)
 
     @classmethod
-    def for_held_out(cls, config: Config, dataset: Dataset, stages: Sequence[BatchStage], rank: int) -> "Loader":
-        """The loader of the held-out set: damage is an error.
+    def for_held_out(
+        cls, config: Config, dataset: Dataset, stages: Sequence[BatchStage], rank: int, source: str | None = None
+    ) -> "Loader":
+        """The loader of the held-out set, or of one of its sources: damage is an error.
 
         Masks have the rate of the last step that draws masks at a rate. With `eval.masks: common`, the defaults of
         masking apply, so the masks are the same for every run.
@@ -198,7 +201,8 @@ class Loader:
         masking = masking.model_copy(update={"rate": rate})
         data, vocabulary = config.data, Vocabulary.of(dataset.manifest.tokenizer)
         objective = objective_of(config, vocabulary, _EVALUATION_SEED, "valid", masking=masking)
-        stream = row_stream(dataset, _EVALUATION_SEED, data.window_blocks, data.packing, flags=objective.flags)
+        settings = _EVALUATION_SEED, data.window_blocks, data.packing
+        stream = row_stream(dataset, *settings, flags=objective.flags, source_name=source)
         stages = [replace(stage, phase=0, restart=False) for stage in stages]
         mixture = Mixture([stream], [[1.0]], _EVALUATION_SEED)
         return cls(mixture, stages, vocabulary, [objective], lambda _: rate, rank)

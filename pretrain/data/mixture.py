@@ -1,8 +1,8 @@
 """Mixture of several data sets in one stream: the rows per source, as a function of the rows consumed so far.
 
 Weights become integer quotas over a period of PERIOD rows. A keyed permutation orders each period. So every period
-holds exactly the quotas, and the source of any row is known without the rows before it. Of more than FEW sources, many
-have less than a row in a period; their quotas are exact over a cycle of CYCLE periods, and to a row in each period.
+holds exactly the quotas, and the source of any row is known without the rows before it. The quotas of many sources are
+exact in a cycle of periods (pretrain.data.quotas).
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.common.errors import UserError
 from data_prep.common.reading import typed
+from pretrain.data.quotas import Quotas
 from pretrain.data.stream import Part, Position, RowStream
 from pretrain.philox import derive_key, permute
 
 PERIOD = 4096
-FEW = 256
-CYCLE = 4096
-_TURN = 2531  # odd, and near CYCLE / 1.618: after any number of periods, the offsets are spread evenly
 
 
 @dataclass(frozen=True)
@@ -61,45 +58,6 @@ class MixturePosition:
         return MixturePosition(self.dealt, tuple(source.after_seq_len(seq_len) for source in self.sources))
 
 
-@dataclass(frozen=True)
-class Quotas:
-    """Rows of each source in a cycle of periods: int64 [sources], with sum PERIOD * periods."""
-
-    rows: NDArray[np.int64]
-    periods: int
-
-    @classmethod
-    def of(cls, weights: Sequence[float]) -> "Quotas":
-        """The quotas in proportion to weights; largest-remainder rounding.
-
-        A weight of 0 has no rows, another has at least one in a cycle.
-
-        Raises:
-            UserError: for more sources than a cycle has rows.
-        """
-        periods = 1 if np.count_nonzero(weights) <= FEW else CYCLE
-        total = PERIOD * periods
-        if (sources := np.count_nonzero(weights)) > total:
-            raise UserError(f"{sources} data sets cannot share {total} rows; name fewer in data.train")
-        shares = np.asarray(weights, dtype=np.float64) / sum(weights) * total
-        rows = np.maximum(np.floor(shares).astype(np.int64), shares > 0)
-        while (left := total - int(rows.sum())) != 0:
-            error = rows - shares
-            if left > 0:
-                rows[np.argmin(np.where(shares > 0, error, np.inf))] += 1
-            else:
-                rows[np.argmax(np.where(rows > 1, error, -np.inf))] -= 1
-        return cls(rows, periods)
-
-    def of_period(self, period: int) -> NDArray[np.int64]:
-        """Rows of each source in a period, with sum PERIOD: systematic sampling.
-
-        The offset takes each value below `periods` once in a cycle, so the periods of a cycle add up to `rows`.
-        """
-        offset = period * _TURN % self.periods
-        return np.diff((np.cumsum(self.rows) + offset) // self.periods, prepend=0)
-
-
 class Mixture:
     """An endless sequence of rows from several sources.
 
@@ -111,7 +69,7 @@ class Mixture:
 
     def __init__(self, streams: Sequence[RowStream], weights: Sequence[Sequence[float]], seed: int):
         self.streams = streams
-        self._quotas = [Quotas.of(of_phase) for of_phase in weights]
+        self._quotas = [Quotas.of(of_phase, PERIOD) for of_phase in weights]
         self._key = derive_key(seed, "mixture")
 
     def start(self) -> MixturePosition:
@@ -131,7 +89,7 @@ class Mixture:
         for number, count in enumerate(self.count_rows(position.dealt, rows, phase).tolist()):
             if not count:
                 continue
-            taken, sources[number] = self.streams[number].take(sources[number], count, seq_len)
+            taken, sources[number] = self.streams[number].take(sources[number], count, seq_len, phase)
             parts.extend(taken)
         return parts, MixturePosition(position.dealt + rows, tuple(sources))
 
@@ -143,11 +101,11 @@ class Mixture:
         if period == last_period:
             return self._count_in(period, first, last, phase)
         ends = self._count_in(period, first, PERIOD, phase) + self._count_in(last_period, 0, last, phase)
-        return sum((self._quotas[phase].of_period(whole) for whole in range(period + 1, last_period)), start=ends)
+        return ends + self._quotas[phase].before(last_period) - self._quotas[phase].before(period + 1)
 
     def _count_in(self, period: int, first: int, last: int, phase: int) -> NDArray[np.int64]:
         numbers = permute(np.arange(first, last), PERIOD, self._key, period)
-        ends = np.cumsum(self._quotas[phase].of_period(period))
+        ends = np.cumsum(self._quotas[phase].before(period + 1) - self._quotas[phase].before(period))
         return np.bincount(np.searchsorted(ends, numbers, side="right"), minlength=len(self.streams))
 
     def release(self) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from data_prep.common.errors import UserError
 from pretrain.data.packing import Mode
+from pretrain.data.source_order import SourceOrder, Turns
 from pretrain.data.window import BlockReader, Past, ShuffleWindow
 from pretrain.philox import derive_key, permute
 
@@ -25,12 +26,14 @@ class Position:
     """The next row to read: number `row` of window `window` of epoch `epoch`.
 
     past: (seq_len, end row) of each earlier sequence length within this window, in order.
+    turns: of a data set whose sources are mixed, the changes of their shares (SourceOrder).
     """
 
     epoch: int = 0
     window: int = 0
     row: int = 0
     past: Past = ()
+    turns: Turns = ()
 
     def restarted(self) -> "Position":
         """The beginning of the next epoch; the same place at the beginning of one."""
@@ -78,6 +81,8 @@ class RowStream:
         packing: how documents share rows.
         source: number of the data set in a mixture; two sources never share an order.
         look_ahead: prepare the next window in the background; False if only the first rows are read.
+        order: of the blocks, if the sources of the data set are mixed; the position then stays in its epoch.
+        only: [blocks] to read; all by default.
     """
 
     def __init__(
@@ -88,17 +93,26 @@ class RowStream:
         packing: Mode,
         source: int = 0,
         look_ahead: bool = True,
+        order: SourceOrder | None = None,
+        only: NDArray[np.int64] | None = None,
     ):
         self.reader, self._window_blocks, self._packing, self._source = reader, window_blocks, packing, source
-        self._prepares = look_ahead
+        self._prepares, self._seed, self.order, self._only = look_ahead, seed, order, only
+        self._n_blocks = reader.blocks.n_blocks if only is None else len(only)
         self._block_key = derive_key(seed, f"blocks of source {source}")
         self._row_key = derive_key(seed, f"rows of source {source}")
-        self.n_windows = -(-reader.blocks.n_blocks // window_blocks)
+        self.n_windows = -(-self._n_blocks // window_blocks)
         self.latest: tuple[_At, ShuffleWindow] | None = None
         self.ahead: tuple[_At, Future[ShuffleWindow]] | None = None
 
-    def take(self, position: Position, rows: int, seq_len: int) -> tuple[list[Part], Position]:
-        """Take `rows` rows of `seq_len` slots from `position`. Returns them and the position after them."""
+    def take(self, position: Position, rows: int, seq_len: int, phase: int = 0) -> tuple[list[Part], Position]:
+        """Take `rows` rows of `seq_len` slots from `position`. Returns them and the position after them.
+
+        Mixed sources have the shares of the phase from the next window on.
+        """
+        if self.order:
+            turns = self.order.turned(position.turns, phase, position.window + (position.row > 0))
+            position = replace(position, turns=turns)
         parts = []
         while rows:
             window = self.window(position, seq_len)
@@ -132,7 +146,7 @@ class RowStream:
         self.latest = self.ahead = None
 
     def progress(self, position: Position) -> float:
-        """Number of epochs read; the current one counts by its windows."""
+        """Number of epochs read; the current one counts by its windows. Of mixed sources, blocks read a block."""
         return position.epoch + position.window / self.n_windows
 
     def close(self) -> None:
@@ -140,13 +154,19 @@ class RowStream:
         self.reader.close()
 
     def _plan(self, position: Position, seq_len: int) -> ShuffleWindow:
-        n_blocks = self.reader.blocks.n_blocks
+        n_blocks, epoch = self._n_blocks, position.epoch
+        if self.order:
+            start = f"source {self._source} from start {epoch}"
+            ids = self.order.window(position.turns, position.window, self._seed, start)
+            counter = epoch << 32 | position.window
+            return ShuffleWindow(self.reader, ids, seq_len, self._packing, self._row_key, counter, position.past)
         if position.window >= self.n_windows:
             raise UserError(f"{_FOREIGN} window {position.window} of {self.n_windows}")
         first = position.window * self._window_blocks
         places = np.arange(first, min(first + self._window_blocks, n_blocks))
-        ids = permute(places, n_blocks, self._block_key, position.epoch)
-        counter = position.epoch * self.n_windows + position.window
+        ids = permute(places, n_blocks, self._block_key, epoch)
+        ids = ids if self._only is None else self._only[ids]
+        counter = epoch * self.n_windows + position.window
         return ShuffleWindow(self.reader, ids, seq_len, self._packing, self._row_key, counter, position.past)
 
     def _look_ahead(self, window: ShuffleWindow, position: Position, seq_len: int) -> None:
@@ -166,5 +186,7 @@ class RowStream:
             self.ahead = at, self.reader.in_background(planned)
 
     def _next_window(self, position: Position) -> Position:
+        if self.order:
+            return replace(position, window=position.window + 1, row=0, past=())
         last = position.window + 1 == self.n_windows
         return Position(position.epoch + 1) if last else Position(position.epoch, position.window + 1)

@@ -4,7 +4,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from data_prep.format import Dataset, TokenizerInfo
 from data_prep.storage import Cache
 from pretrain.config import Config, DataConfig
 from pretrain.data.batch import LaidOut, lay_out
-from pretrain.data.mixture import Quotas
+from pretrain.data.mixture import PERIOD
 from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, pack, randoms_needed
+from pretrain.data.quotas import Quotas
+from pretrain.data.source_order import SourceOrder, sources_of
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.token_flags import check_targets, check_translation_pairs, flag_reader
 from pretrain.data.window import BlockReader
@@ -34,11 +36,13 @@ class Sources:
     """The training data sets of a run, ordered by the first phase that reads each.
 
     names: their names in metrics. weights: their shares of the rows in each phase; 0 where it does not read them.
+    orders: of the blocks of each, where its sources are mixed.
     """
 
     names: tuple[str, ...]
     datasets: tuple[Dataset, ...]
     weights: tuple[tuple[float, ...], ...]
+    orders: tuple[SourceOrder | None, ...]
 
     @classmethod
     def open(cls, config: Config) -> "Sources":
@@ -48,7 +52,8 @@ class Sources:
             UserError: for a data set that is missing or unfinished, or data sets made with different tokenizers.
         """
         datasets: dict[tuple[str, int], Dataset] = {}  # by path, and by how often the list of a phase had it before
-        weights = []
+        weights, window_blocks = [], config.data.window_blocks
+        mixed: dict[tuple[str, int], dict[int, dict[str, float] | float]] = {}  # weights of sources in each phase
         for phase in config.run_phases:
             train, of_phase = phase.config.data.train, dict[tuple[str, int], float]()
             temperature = phase.config.data.temperature
@@ -59,6 +64,8 @@ class Sources:
                     datasets[place] = _open(config.data, source.path, of if len(train) == 1 else f"{of}.{number}.path")
                     (first_path, _), first = next(iter(datasets.items()))
                     _check_tokenizer(datasets[place], source.path, first, first_path)
+                if inside := source.sources or (temperature if len(train) == 1 else None):
+                    mixed.setdefault(place, {})[phase.number] = inside
                 size = (source.epochs or 1) * _slots(datasets[place])
                 of_phase[place] = source.weight or (size if temperature is None else size ** (1 / temperature))
             weights.append(of_phase)
@@ -66,11 +73,17 @@ class Sources:
             _names([path for path, _ in datasets]),
             tuple(datasets.values()),
             tuple(tuple(of_phase.get(place, 0.0) for place in datasets) for of_phase in weights),
+            tuple(
+                SourceOrder.of(dataset, [mixed[place].get(n, 1.0) for n in range(len(weights))], window_blocks)
+                if place in mixed
+                else None
+                for place, dataset in datasets.items()
+            ),
         )
 
     def shares(self) -> list[int]:
         """Rows of each data set in a cycle of the mixture (Quotas), in the first phase."""
-        return Quotas.of(self.weights[0]).rows.tolist()
+        return Quotas.of(self.weights[0], PERIOD).rows.tolist()
 
     def mixture_of(self, phase: int = 0) -> dict[str, float]:
         """The share of the rows of each data set that a phase reads, by name."""
@@ -82,10 +95,17 @@ class Sources:
         """The data sets that a phase reads, for it alone."""
         weights = self.weights[phase]
         read = [number for number, weight in enumerate(weights) if weight]
-        datasets = tuple(self.datasets[number] for number in read)
+        orders = [self.orders[number] for number in read]
         return Sources(
-            tuple(self.names[number] for number in read), datasets, (tuple(weights[number] for number in read),)
+            tuple(self.names[number] for number in read),
+            tuple(self.datasets[number] for number in read),
+            (tuple(weights[number] for number in read),),
+            tuple(order and replace(order, quotas=(order.quotas[phase],)) for order in orders),
         )
+
+    def mixed(self) -> dict[str, SourceOrder]:
+        """The orders of the data sets whose sources are mixed, by name."""
+        return {name: order for name, order in zip(self.names, self.orders, strict=True) if order}
 
     @property
     def tokenizer(self) -> TokenizerInfo:
@@ -200,17 +220,21 @@ def row_stream(
     flags: int = 0,
     substitute: Key | None = None,
     look_ahead: bool = False,
+    order: SourceOrder | None = None,
+    source_name: str | None = None,
 ) -> RowStream:
     """The rows of a data set; see RowStream and BlockReader. Close it after use.
 
     Args:
         flags: flag bits of tokens that are needed.
+        source_name: of the only source to read.
 
     Raises:
         UserError: if the data set lacks word starts or targets.
     """
     reader = BlockReader(dataset, substitute, flag_reader(dataset, flags))
-    return RowStream(reader, seed, window_blocks, packing, source, look_ahead)
+    only = None if source_name is None else sources_of(dataset)[source_name][0]
+    return RowStream(reader, seed, window_blocks, packing, source, look_ahead, order, only)
 
 
 def unmasked_rows(

@@ -11,9 +11,11 @@ of the right id.
     {"key": "0f...", "step": 200, "time": 1730000000.25, "ids": [[...]], "probabilities": [[...]], "right": [...]}
 """
 
+import functools
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,8 +49,9 @@ class HeldOutEvaluation:
     """The held-out data of one rank. Rank 0 writes the sample predictions. A collective."""
 
     def __init__(self, run: RunParts, valid: Dataset, feed: DeviceFeed):
-        self._config, self._feed = run.config, feed
-        self._loader = run_on_all_ranks(lambda: Loader.for_held_out(run.config, valid, run.stages, run.rank))
+        self._config, self._feed, self._valid = run.config, feed, valid
+        self._loader_of = functools.partial(Loader.for_held_out, run.config, valid, run.stages, run.rank)
+        self._loader = run_on_all_ranks(self._loader_of)
         self._path = run.folder.predictions if run.rank == 0 else None
         self._passages: _Passages | None = None
         self._file: AppendLog | None = None
@@ -56,9 +59,11 @@ class HeldOutEvaluation:
     def evaluate(self, engine: Engine, step: int) -> dict[str, float]:
         """Metrics of the weights, also of averaged weights, after `step` steps; a collective."""
         start = time.monotonic()
-        metrics = self._metrics(engine, step)
+        metrics = self._metrics(engine, step, self._loader)
         if self._config.optim.ema is not None:
-            metrics["eval/ema_loss"] = self._metrics(engine, step, averaged=True)["eval/loss"]
+            metrics["eval/ema_loss"] = self._metrics(engine, step, self._loader, averaged=True)["eval/loss"]
+        if self._config.eval.by_source:
+            metrics |= self._of_sources(engine, step)
         if self._config.eval.samples:
             self._record_samples(engine, step)
         return metrics | {"eval/seconds": time.monotonic() - start}
@@ -68,16 +73,25 @@ class HeldOutEvaluation:
             self._file.close()
         self._loader.close()
 
-    def _metrics(self, engine: Engine, step: int, averaged: bool = False) -> dict[str, float]:
-        """Loss and accuracy of each objective on all rows."""
+    def _of_sources(self, engine: Engine, step: int) -> dict[str, float]:
+        """The loss of each source. One at a time is open, so that memory does not grow with their number."""
+        losses = {}
+        for source in sorted({*self._valid.manifest.shard_sources()}):
+            with closing(run_on_all_ranks(functools.partial(self._loader_of, source=source))) as loader:
+                loss = self._metrics(engine, step, loader)["eval/loss"]
+                losses[f"eval/source_loss/{source or 'unnamed'}"] = loss
+        return losses
+
+    def _metrics(self, engine: Engine, step: int, loader: Loader, averaged: bool = False) -> dict[str, float]:
+        """Loss and accuracy of each objective on all rows of a loader."""
         n = len(self._config.objective_kinds)
-        sums = [engine.evaluate(self._batches(step, number), averaged) for number in range(n)]
+        sums = [engine.evaluate(self._batches(loader, step, number), averaged) for number in range(n)]
         last = max(0, step - 1)
         shares = shares_at(self._config, last) if n > 1 else ()
         return objective_metrics("eval", self._config, last, shares, sums)
 
-    def _batches(self, step: int, objective: int) -> Iterator[DeviceBatch]:
-        held_out = self._loader.held_out(step, self._config.eval.rows, objective)
+    def _batches(self, loader: Loader, step: int, objective: int) -> Iterator[DeviceBatch]:
+        held_out = loader.held_out(step, self._config.eval.rows, objective)
         return (self._feed(batch).wait() for batch in held_out)
 
     def _record_samples(self, engine: Engine, step: int) -> None:

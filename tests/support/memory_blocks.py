@@ -8,6 +8,7 @@ from data_prep.common.errors import DamagedData
 from pretrain.data import BatchStage, Loader
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
+from pretrain.data.source_order import SourceOrder
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader, ReadFlags
 from pretrain.masking import Vocabulary
@@ -67,10 +68,12 @@ def memory_loader(
     weights: Sequence[float] = (1.0,),
     rate: float = 0.15,
     flags: ReadFlags | None = None,
+    order: SourceOrder | None = None,
 ) -> Loader:
-    """The loader of one rank over data sets in memory."""
+    """The loader of one rank over data sets in memory. order: of their blocks."""
     streams = [
-        RowStream(BlockReader(blocks, flags=flags), seed, window_blocks, packing, n) for n, blocks in enumerate(sources)
+        RowStream(BlockReader(blocks, flags=flags), seed, window_blocks, packing, n, order=order)
+        for n, blocks in enumerate(sources)
     ]
     return Loader(Mixture(streams, [weights], seed), stages, vocabulary, [masking], lambda _: rate, rank)
 

@@ -20,7 +20,10 @@ def data_set(fingerprint="f" * 64, tokenizer_sha256="t" * 64, weights=(1.0,), in
     """As much of a data set as its identity takes."""
     tokenizer = replace(tokenizer_info(100), sha256=tokenizer_sha256)
     first = SimpleNamespace(
-        fingerprint=fingerprint, index_fingerprint=index_fingerprint, shares=Sources((), (), (weights,)).shares
+        fingerprint=fingerprint,
+        index_fingerprint=index_fingerprint,
+        shares=Sources((), (), (weights,), ()).shares,
+        mixed=dict,
     )
     return SimpleNamespace(tokenizer=tokenizer, of_phase=lambda phase: first)
 

@@ -1,6 +1,7 @@
 """The stream is a function of position: elastic over ranks and micro-batches, resumable at every step, complete."""
 
 import contextlib
+import functools
 import gc
 import json
 import threading
@@ -8,6 +9,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,9 @@ from pretrain.config import StageSettings
 from pretrain.data import Batch, BatchStage, Loader, LoaderStep, MixturePosition, Prefetcher, feed
 from pretrain.data.batch import lay_out
 from pretrain.data.loader import stage_at
-from pretrain.data.mixture import CYCLE, FEW, PERIOD, Quotas
+from pretrain.data.mixture import PERIOD
+from pretrain.data.quotas import CYCLE, FEW, Quotas
+from pretrain.data.source_order import SourceOrder
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader, ShuffleWindow, Space
 from pretrain.masking import TokenFlag, Vocabulary
@@ -71,16 +75,38 @@ def original(batch: Batch) -> np.ndarray:
     return tokens
 
 
+@functools.cache
+def mixed(sources: int) -> dict[str, Any]:
+    """Options of a loader over one data set of that many sources, from one block to seven, with a power law."""
+    counts = np.arange(sources) % 7 + 1
+    blocks = np.split(np.arange(counts.sum()), np.cumsum(counts)[:-1])
+    lengths = np.random.default_rng(2).integers(1, 5, size=(counts.sum(), 2)).tolist()
+    quotas = Quotas.of(power_law(sources, 0.5), 64, several=True)
+    order = SourceOrder(tuple(map(str, range(sources))), tuple(blocks), np.ones(sources), (quotas,))
+    return {"sources": [numbered(lengths)], "weights": (1,), "window_blocks": 64, "order": order}
+
+
 @pytest.fixture(scope="module")
 def reference() -> list[tuple[MixturePosition, list[np.ndarray]]]:
-    """One rank without accumulation, from the start: (position, global batch) of every step, over several epochs."""
-    one = loader(1)
+    """Two data sets, one source in each."""
+    return read_through()
+
+
+@functools.cache
+def mixed_reference(sources: int) -> list[tuple[MixturePosition, list[np.ndarray]]]:
+    """One data set of many sources."""
+    return read_through(**mixed(sources))
+
+
+def read_through(**options: Any) -> list[tuple[MixturePosition, list[np.ndarray]]]:
+    """One rank without accumulation, from the start: (position, global batch) of every step, over several windows."""
+    one = loader(1, **options)
     found, position = [], one.mixture.start()
     for steps_done in range(STEPS):
         step = one.step(steps_done, position)
         found.append((position, joined([step])))
         position = step.after
-    assert all(source.epoch >= 1 for source in position.sources)
+    assert all(source.epoch >= 1 or source.window >= 2 for source in position.sources)
     return found
 
 
@@ -93,11 +119,11 @@ def interrupted_runs(draw):
     return parts
 
 
-def check_equals_reference(reference, parts) -> None:
+def check_equals_reference(reference, parts, **options: Any) -> None:
     """Each part starts from nothing but the JSON of the position that the one before it left."""
-    steps_done, saved = 0, json.dumps(loader(1).mixture.start().to_json())
+    steps_done, saved = 0, json.dumps(reference[0][0].to_json())
     for steps, world_size, micro, ahead in parts:
-        ranks = [loader(world_size, micro, rank) for rank in range(world_size)]
+        ranks = [loader(world_size, micro, rank, **options) for rank in range(world_size)]
         position = MixturePosition.from_json(json.loads(saved))
         for _ in range(min(steps, STEPS - steps_done)):
             built = [rank.step(steps_done, position) for rank in ranks]
@@ -114,6 +140,13 @@ def check_equals_reference(reference, parts) -> None:
 @given(parts=interrupted_runs())
 def test_any_ranks_micro_batches_and_resumes_yield_the_reference(reference, parts):
     check_equals_reference(reference, parts)
+
+
+@pytest.mark.parametrize("sources", [30, 2000])
+@settings(max_examples=3, deadline=None)
+@given(parts=interrupted_runs())
+def test_mixed_sources_are_as_elastic(sources, parts):
+    check_equals_reference(mixed_reference(sources), parts, **mixed(sources))
 
 
 @pytest.mark.parametrize("packing", ["best_fit", "concat", "none"])
@@ -175,7 +208,7 @@ def test_masks_of_a_row_differ_between_epochs_and_sources():
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40))
 def test_quotas_are_the_shares_to_within_a_row(weights):
-    rows = Quotas.of(weights).rows
+    rows = Quotas.of(weights, PERIOD).rows
     shares = np.array(weights) / sum(weights) * PERIOD
     assert rows.sum() == PERIOD
     assert (rows >= 1).all()
@@ -185,7 +218,7 @@ def test_quotas_are_the_shares_to_within_a_row(weights):
 
 def test_each_period_deals_the_quotas():
     mixture = loader(1, sources=SOURCES * 2, weights=(5, 1, 2, 0.0001)).mixture
-    wanted = Quotas.of((5, 1, 2, 0.0001)).rows
+    wanted = Quotas.of((5, 1, 2, 0.0001), PERIOD).rows
     assert wanted.tolist() == [2559, 512, 1024, 1]
     parts = [mixture.count_rows(first, 1024) for first in range(0, 2 * PERIOD, 1024)]
     assert (sum(parts[:4]) == wanted).all()
@@ -206,14 +239,14 @@ def power_law(sources: int, exponent: float) -> np.ndarray:
 def test_quotas_of_many_sources_are_exact_in_a_cycle_and_even_in_it(sources, exponent):
     """Within 1% for every source with 50 rows in a cycle, and those with less get no more than a row too many."""
     shares = power_law(sources, exponent)
-    quotas = Quotas.of(shares)
+    quotas = Quotas.of(shares, PERIOD)
     assert quotas.rows.sum() == PERIOD * CYCLE
     assert quotas.rows.min() >= 1
     error = np.abs(quotas.rows - shares * PERIOD * CYCLE)
     assert (error <= np.maximum(1, 0.01 * shares * PERIOD * CYCLE)).all()
     read = np.zeros(sources)
     for period in range(CYCLE):
-        of_period = quotas.of_period(period)
+        of_period = quotas.before(period + 1) - quotas.before(period)
         assert of_period.sum() == PERIOD
         assert np.abs(of_period - shares * PERIOD).max() < 1.1
         read += of_period
@@ -221,15 +254,15 @@ def test_quotas_of_many_sources_are_exact_in_a_cycle_and_even_in_it(sources, exp
             assert np.abs(read - shares * PERIOD * (period + 1)).max() < 4, "even within a cycle"
     assert (read == quotas.rows).all()
     with pytest.raises(UserError, match="cannot share"):
-        Quotas.of(np.ones(PERIOD * CYCLE + 1))
+        Quotas.of(np.ones(PERIOD * CYCLE + 1), PERIOD)
 
 
 def test_few_sources_keep_the_period_of_earlier_versions():
     """Their runs resume to the same order: quotas of every period are those that the checkpoint names."""
     shares = power_law(FEW, 1)
-    quotas = Quotas.of(shares)
+    quotas = Quotas.of(shares, PERIOD)
     assert quotas.rows.sum() == PERIOD
-    assert (quotas.of_period(7) == quotas.rows).all()
+    assert (quotas.before(8) - quotas.before(7) == quotas.rows).all()
 
 
 def test_layout_of_a_batch():

@@ -24,7 +24,9 @@ AT = MixturePosition.from_json({"dealt": 24, "sources": [{"epoch": 1, "window": 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Sources:
-    return Sources(("set",), (make_dataset(tmp_path_factory.mktemp("data") / "set", [[5, 6, 7]] * 9),), ((1.0,),))
+    return Sources(
+        ("set",), (make_dataset(tmp_path_factory.mktemp("data") / "set", [[5, 6, 7]] * 9),), ((1.0,),), (None,)
+    )
 
 
 pytestmark = pytest.mark.usefixtures("one_rank")
@@ -270,7 +272,7 @@ def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data)
         later = {"name": "b", "steps": 100 - begin, "data": {"seq_len": 256}}
         phases = [{"name": "a", "steps": begin}, later]
         assert start_state(saved, config_of(run, phases=phases), data) == state
-    two = Sources(("a", "b"), data.datasets * 2, ((1.0, 1.0),))
+    two = Sources(("a", "b"), data.datasets * 2, ((1.0, 1.0),), (None, None))
     assert start_state(saved, config_of(run), two).position == beginning(2, 2)
 
 
