@@ -16,6 +16,7 @@ from data_prep.format import Dataset, Manifest, SourceInfo
 from data_prep.jobs.preparation_plan import Input, PreparationPlan, read_locations
 from data_prep.jobs.task_documents import Unreadable, quarantine_path, sample
 from data_prep.jobs.task_worker import SHORT_TOKENS, TaskRecord
+from data_prep.sources import MAX_DOCUMENT_BYTES
 
 SHORT_SHARE = 0.25  # warn if at least this share of the documents is short
 
@@ -71,6 +72,9 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> Pr
     notes = [*encoder_notes(records), *_split_notes(plan, records)]
     if changed := sum(record.changed for record in records):
         notes.append(f"{changed:,} documents are kept with a text that filters changed")
+    if cut := sum(record.cut_documents for record in records):
+        limit = f"more than {MAX_DOCUMENT_BYTES >> 20} MiB"
+        notes.append(f"{cut:,} document{' of ' if cut == 1 else 's of '}{limit} {'was' if cut == 1 else 'were'} cut.")
     return Prepared(manifests, notes, *_left_out_bytes(plan, records, out))
 
 

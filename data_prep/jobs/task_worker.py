@@ -33,6 +33,7 @@ class TaskRecord:
     identifies the list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents`
     counts documents of fewer than SHORT_TOKENS tokens. `unreadable_bytes` is the size of unreadable rows in the input.
     `samples` and `changed` are those of TaskDocuments.
+    `cut_documents` counts the documents over the limit that were cut into several.
     """
 
     hash: str
@@ -51,6 +52,7 @@ class TaskRecord:
     unreadable_bytes: int
     samples: dict[str, list[str]] = field(default_factory=dict)
     changed: int = 0
+    cut_documents: int = 0
 
     def documents(self, split: str) -> int:
         return sum(shard.documents for shard in self.shards[split])
@@ -157,6 +159,7 @@ class _Task:
             unreadable_bytes=self.documents.unreadable_bytes,
             samples=dict(sorted(self.documents.samples.items())),
             changed=self.documents.changed,
+            cut_documents=self.documents.rows.cut_documents,
         )
 
     def _writer(self, split: str) -> ShardWriter:

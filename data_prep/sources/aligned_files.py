@@ -4,10 +4,12 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
-from data_prep.sources.input_types import PAIR, InputRange, SourceInput, SourceRow
+from data_prep.sources.input_types import PAIR, InputRange, SourceInput, SourceRow, too_long
 from data_prep.sources.text_lines import read_text_rows
 
 
@@ -28,7 +30,7 @@ def read_aligned(part: InputRange) -> Iterator[SourceRow]:
         for source in sides_of(part.source):
             path = stack.enter_context(part.cache.local(source.location))
             sides.append(InputRange(source, 0, path.stat().st_size, options, part.cache, part.max_bytes))
-            rows.append(read_text_rows(path, sides[-1]))
+            rows.append(_whole_lines(read_text_rows(path, sides[-1]), part.max_bytes))
         target = next(rows[1], None)
         for row in rows[0]:
             while target is not None and target.line < row.line:
@@ -47,6 +49,17 @@ def read_aligned(part: InputRange) -> Iterator[SourceRow]:
             f"{names[0]} has {lines[0]} lines, and {names[1]} has {lines[1]}: line {min(lines) + 1} is only in one. "
             "Give two files whose lines belong together."
         )
+
+
+def _whole_lines(rows: Iterator[SourceRow], max_bytes: int) -> Iterator[SourceRow]:
+    """A row for each line. A line that was cut has a reason instead of a text, because a pair cannot be cut."""
+    for _, pieces in groupby(rows, attrgetter("line")):
+        row = next(pieces)
+        sizes = [piece.bytes or len(piece.text.encode()) for piece in pieces]  # noqa: B031
+        if sizes:
+            size = sum(sizes, row.bytes or len(row.text.encode()))
+            row = row._replace(text="", reason=too_long("line", max_bytes), bytes=size)
+        yield row
 
 
 def _totals(sides: list[InputRange]) -> tuple[int, int, int]:

@@ -84,7 +84,8 @@ class SourceRow(NamedTuple):
 class InputRange:
     """The units [first, last) of an input and how to read them, with running totals of the rows read so far.
 
-    Totals: stored bytes, bytes of text, and lines (or table rows).
+    Totals: stored bytes, bytes of text, lines (or table rows), and documents that were cut because they are longer than
+    `max_bytes`.
     """
 
     source: SourceInput
@@ -96,6 +97,13 @@ class InputRange:
     bytes_read: int = field(default=0, init=False)
     text_bytes: int = field(default=0, init=False)
     lines: int = field(default=0, init=False)
+    cut_documents: int = field(default=0, init=False)
+    _last_cut: int = field(default=0, init=False)
+
+    def count_cut(self, line: int) -> None:
+        """Count the document that begins at this line as cut. A second call for the same document does nothing."""
+        self.cut_documents += line != self._last_cut
+        self._last_cut = line
 
     def stored(self, text_bytes: int) -> int:
         """The bytes of the file for so many bytes of its text, at the compression so far."""

@@ -122,13 +122,14 @@ def _examine_remote(source: SourceInput, cache: Cache, options: Options) -> Exam
 class RowReader(InputRange):
     """The rows of a range of an input, in order.
 
-    A document of more than `max_bytes` of UTF-8 becomes a row with a reason. At the end, `bytes_read` is the size of
-    the range by `examine` (for the Hub: of the columns read) and `lines` its number of lines or table rows. Lines of
-    rows are relative to the range. Raises UserError for an input that cannot be opened.
+    A document of more than `max_bytes` of UTF-8 is cut into several rows with its id; a longer line of JSON, or text of
+    a pair, becomes a row with a reason. At the end, `bytes_read` is the size of the range by `examine` (for the Hub: of
+    the columns read) and `lines` its number of lines or table rows. Lines of rows are relative to the range. Raises
+    UserError for an input that cannot be opened.
     """
 
     def __iter__(self) -> Iterator[SourceRow]:
-        self.bytes_read = self.text_bytes = self.lines = 0
+        self.bytes_read = self.text_bytes = self.lines = self.cut_documents = self._last_cut = 0
         if self.source.kind == "hub":
             from data_prep.sources.hub import read_hub
 

@@ -13,6 +13,7 @@ from data_prep.common.errors import UnusableInput, first_line
 from data_prep.common.reading import open_regular
 from data_prep.common.urls import shown
 from data_prep.sources.input_types import InputRange, Options, SourceRow, too_long
+from data_prep.sources.long_texts import cut_text
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 1024
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # raised by pyarrow for damaged bytes
@@ -110,8 +111,13 @@ def batch_rows(batch: pa.RecordBatch, part: InputRange, row_bytes: int) -> Itera
             yield SourceRow(line, "", f"id field {options.id_field!r} is null", bytes=size)
         elif others and others[index] is None:
             yield SourceRow(line, "", bad.get(index) or f"field {options.other_field!r} is null", bytes=size)
+        elif others:
+            yield SourceRow(line, text, "", id, others[index])
         else:
-            yield SourceRow(line, text, "", id, others[index] if others else None)
+            pieces = cut_text(text, part.max_bytes)
+            part.cut_documents += len(pieces) > 1
+            for piece in pieces:
+                yield SourceRow(line, piece, "", id)
 
 
 def _strings(column: pa.Array, part: InputRange) -> tuple[list[str | None], dict[int, str]]:
@@ -135,7 +141,7 @@ def _strings(column: pa.Array, part: InputRange) -> tuple[list[str | None], dict
                 reasons[index] = f"invalid UTF-8: {error.reason} at byte {error.start} of the document"
     lengths = pc.binary_length(plain)
     part.text_bytes += pc.sum(lengths).as_py() or 0
-    if (pc.max(lengths).as_py() or 0) > part.max_bytes:
+    if part.options.other_field and (pc.max(lengths).as_py() or 0) > part.max_bytes:  # a pair cannot be cut
         for index, length in enumerate(lengths.to_pylist()):
             if length is not None and length > part.max_bytes:
                 texts[index], reasons[index] = None, too_long("document", part.max_bytes)

@@ -20,10 +20,16 @@ from data_prep.common.errors import UnusableInput
 from data_prep.common.reading import open_regular
 from data_prep.common.urls import shown
 from data_prep.sources.input_types import InputRange, Options, SourceRow, compression_of, getter, too_long
+from data_prep.sources.long_texts import cut_bytes
 from data_prep.storage import MAGIC, DamagedStream, decompressed_chunks
 
-Batches = Iterator[list[bytes | int]]
-"""Lines without their line feeds; of a line that is longer than the limit, its length."""
+
+class _Piece(bytes):
+    """A piece of a line that is longer than the limit. The next piece follows, and the last one is of type bytes."""
+
+
+Batches = Iterator[list[Any]]
+"""Lines without their line feeds, as bytes. Of a line that is longer than the limit, pieces, or in JSON its length."""
 
 _BOM = b"\xef\xbb\xbf"
 _CHUNK_BYTES = 1 << 20
@@ -49,7 +55,7 @@ def read_text_rows(path: Path, part: InputRange) -> Iterator[SourceRow]:
         compression = compression_of(location)
         compressed = bool(compression and end)
         chunks = _text_chunks(file, compression, part) if compressed else _plain_chunks(file, start, end, part)
-        batches = _line_batches(chunks, part.max_bytes, start == 0)
+        batches = _line_batches(chunks, part.max_bytes, start == 0, _length if kind == "jsonl" else _pieces)
         txt_rows = _line_rows if separator == "line" else _txt_rows
         rows = {"jsonl": _jsonl_rows, "fasta": _fasta_rows}.get(kind, txt_rows)
         try:
@@ -78,7 +84,18 @@ def _text_chunks(file: BinaryIO, compression: str, part: InputRange) -> Iterator
             yield chunk[start : start + _CHUNK_BYTES]
 
 
-def _line_batches(chunks: Iterator[bytes], max_bytes: int, at_start: bool) -> Batches:
+def _length(line: bytes, max_bytes: int) -> list[Any]:
+    return [line if len(line) <= max_bytes else len(line)]
+
+
+def _pieces(line: bytes, max_bytes: int) -> list[Any]:
+    *pieces, last = cut_bytes(line, max_bytes)
+    return [*map(_Piece, pieces), last]
+
+
+def _line_batches(
+    chunks: Iterator[bytes], max_bytes: int, at_start: bool, shorten: Callable[[bytes, int], list[Any]]
+) -> Batches:
     """A list of lines for each chunk that ends any. At the start of a file, a byte order mark is removed."""
     head: list[bytes] = []  # the beginning of a line that is not complete
     size = 0
@@ -87,19 +104,23 @@ def _line_batches(chunks: Iterator[bytes], max_bytes: int, at_start: bool) -> Ba
         whole = chunk.split(b"\n")
         rest = whole.pop()
         if whole:
-            lines: list[bytes | int] = [*whole]
+            lines: list[Any] = [*whole]
             head.append(whole[0])
             size += len(whole[0])
-            lines[0] = b"".join(head).removeprefix(mark) if size <= max_bytes else size
-            if len(chunk) > max_bytes:
-                lines[1:] = [len(line) if len(line) > max_bytes else line for line in whole[1:]]
+            lines[0] = b"".join(head).removeprefix(mark) if shorten is _pieces or size <= max_bytes else size
+            if max(size, len(chunk)) > max_bytes:
+                lines = [part for line in lines for part in ([line] if type(line) is int else shorten(line, max_bytes))]
             yield lines
             head, size, mark = [], 0, b""
         size += len(rest)
-        if size <= max_bytes:
-            head.append(rest)
-        else:
-            head = []
+        head.append(rest)
+        if size > max_bytes:
+            if shorten is _pieces:
+                *pieces, rest = _pieces(b"".join(head).removeprefix(mark), max_bytes)
+                head, size, mark = [rest], len(rest), b""
+                yield pieces
+            else:
+                head = []
     if size:
         yield [b"".join(head).removeprefix(mark) if size <= max_bytes else size]
 
@@ -115,7 +136,7 @@ def _jsonl_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
         for line in lines:
             number += 1
             try:
-                value = orjson.loads(line)  # type: ignore[arg-type]
+                value = orjson.loads(line)
                 text, id, other = get_text(value), get_id(value), get_other(value)
             except (LookupError, TypeError):
                 text = id = other = None
@@ -187,43 +208,46 @@ def _json_kind(value: Any) -> str:
 
 
 def _line_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
-    number = 0
+    number, inside = 0, False
     for lines in batches:
         for line in lines:
-            number += 1
-            if isinstance(line, int):
-                yield SourceRow(number, "", too_long("line", part.max_bytes), bytes=part.stored(line + 1))
-            elif line and not line.isspace():
+            number += not inside
+            if line and not line.isspace():
                 yield _document(number, line, part)
+            if inside := type(line) is _Piece:
+                part.count_cut(number)
         part.lines = number
 
 
 def _txt_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
+    """A row for each document. One over the limit is cut at its last line end before that, or as its line is cut."""
     separates, max_bytes = _separator_test("txt", part.options.separator) or (lambda line: False), part.max_bytes
     parts: list[bytes] = []
-    size, start, number = 0, 1, 0  # size: of the document so far, with its line feeds
+    size, document, start, number = 0, 1, 1, 0  # size: of the parts so far, with line feeds; start: of their first line
+    inside = False
     for lines in batches:
         for line in lines:
-            number += 1
-            if isinstance(line, int):
-                size += line + 1
-            elif separates(line):
-                if size and (row := _ended(start, parts, size, part)):
+            number += not inside
+            is_piece = type(line) is _Piece
+            if not (inside or is_piece) and separates(line):
+                if size and (row := _joined(start, parts, part)):
                     yield row
-                parts, size, start = [], 0, number + 1
+                parts, size, document, start = [], 0, number + 1, number + 1
             else:
+                if size + len(line) > max_bytes:
+                    part.count_cut(document)
+                    if row := _joined(start, parts, part):
+                        yield row
+                    parts, size, start = [], 0, number
                 parts.append(line)
                 size += len(line) + 1
-            if size > max_bytes + 1:
-                parts.clear()
+            inside = is_piece
         part.lines = number
-    if size and (row := _ended(start, parts, size, part)):
+    if size and (row := _joined(start, parts, part)):
         yield row
 
 
-def _ended(start: int, parts: list[bytes], size: int, part: InputRange) -> SourceRow | None:
-    if size > part.max_bytes + 1:
-        return SourceRow(start, "", too_long("document", part.max_bytes), bytes=part.stored(size))
+def _joined(start: int, parts: list[bytes], part: InputRange) -> SourceRow | None:
     data = b"\n".join(parts)
     return _document(start, data, part) if data and not data.isspace() else None
 
@@ -253,32 +277,36 @@ def _fasta_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
     header, parts = b"", list[bytes]()
     size = start = number = 0  # size: of the sequence so far; start: the line of the record's header
     stored = 0  # bytes of the record's lines
+    inside = False
     for lines in batches:
         for line in lines:
-            number += 1
-            if isinstance(line, bytes) and line.startswith(b">"):
+            number += not inside
+            is_piece = type(line) is _Piece
+            if line.startswith(b">") and not inside:
                 if start:
-                    yield _record(start, header, parts, size, stored, part)
-                header, parts, size, start, stored = line, [], 0, number, 0
-            elif isinstance(line, int):
-                size, start = size + line, start or number
+                    yield _record(start, header, b"".join(parts), stored, part)
+                header, parts, size, start, stored = b"" if is_piece else line, [], 0, number, 0
             elif residues := b"".join(line.split()):
                 parts.append(residues)
                 size, start = size + len(residues), start or number
-            stored += (line if isinstance(line, int) else len(line)) + 1
+            stored += len(line) + (not is_piece)
             if size > part.max_bytes:
-                parts.clear()
+                *pieces, rest = cut_bytes(b"".join(parts), part.max_bytes)
+                part.count_cut(start)
+                for piece in pieces:
+                    yield _record(start, header, piece, stored, part)
+                    stored = 0
+                parts, size = [rest], len(rest)
+            inside = is_piece
         part.lines = number
     if start:
-        yield _record(start, header, parts, size, stored, part)
+        yield _record(start, header, b"".join(parts), stored, part)
 
 
-def _record(start: int, header: bytes, parts: list[bytes], size: int, stored: int, part: InputRange) -> SourceRow:
+def _record(start: int, header: bytes, sequence: bytes, stored: int, part: InputRange) -> SourceRow:
     reason = name = ""
     if not header:
         reason = "no header: the first line of a FASTA file begins with >"
-    elif size > part.max_bytes:
-        reason = too_long("sequence", part.max_bytes)
     else:
         try:
             name = header.decode()[1:].strip()
@@ -286,7 +314,7 @@ def _record(start: int, header: bytes, parts: list[bytes], size: int, stored: in
             reason = _not_utf8(start, header, error.start)
     if reason:
         return SourceRow(start, "", reason, bytes=part.stored(stored))
-    return _document(start, b"".join(parts), part)._replace(id=name if part.options.id_field else None)
+    return _document(start, sequence, part)._replace(id=name if part.options.id_field else None)
 
 
 def _separator_test(kind: str, separator: str) -> Callable[[bytes], bool] | None:

@@ -1,5 +1,6 @@
 """Notes of `prep run` and `prep merge` about documents and shards."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -61,6 +62,13 @@ def test_several_files_and_tasks_are_counted_together_also_after_an_interruption
     assert told[1].startswith("warning: 60 of 120 documents have fewer than 20 tokens.")
     record_path(tmp_path / "out", 1).unlink()
     assert notes([tmp_path / "a.txt", tmp_path / "b.txt"], tokenizer, tmp_path / "out", task_bytes=2000) == told
+    for task, cut in ((0, 1), (1, 2)):  # as if documents had more than 64 MiB
+        path = record_path(tmp_path / "out", task)
+        record = json.loads(path.read_text())
+        assert record["cut_documents"] == 0
+        path.write_text(json.dumps(record | {"cut_documents": cut}))
+    with Workers(1) as workers:
+        assert "3 documents of more than 64 MiB were cut." in merge_tasks(tmp_path / "out", workers).notes
 
 
 @pytest.mark.parametrize("unknown, message", [(0, ""), (25, "warning"), (50, "refused")])

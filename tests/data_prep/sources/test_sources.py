@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import hashlib
 import itertools
 import json
 import random
@@ -81,10 +82,12 @@ def test_fasta_records_that_cannot_be_used(tmp_path):
     )
     assert [(row.line, row.text, row.reason) for row in open_all(path, Options(id_field="header"), max_bytes=11)] == [
         (1, "", "no header: the first line of a FASTA file begins with >"),
-        (3, "", "the sequence is longer than 11 bytes: split it"),
+        (3, "A" * 11, ""),
+        (3, "A", ""),
         (6, "", "invalid UTF-8 at byte 1 of the document: save the file as UTF-8, as with iconv -f LATIN1 -t UTF-8"),
         (8, "MK", ""),
-        (10, "", "the sequence is longer than 11 bytes: split it"),
+        (10, "A" * 11, ""),
+        (10, "AA", ""),
     ]
 
 
@@ -146,20 +149,27 @@ def test_nested_fields_and_ids(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.txt.zst"])
-def test_a_document_over_the_limit_is_passed_over_and_never_held(tmp_path, name):
-    limit = 4_000_000
+def test_a_document_over_the_limit_is_cut_and_never_held(tmp_path, name):
+    limit = 2_000_000
     long = base64.b64encode(random.Random(0).randbytes(20_000_000)).decode()
     data = jsonl(["a", long, "b"]) if name == "a.jsonl" else f"a\n\nx\n{long}\nx\n\nb".encode()
     path = write(tmp_path / name, data)
-    del data, long
+    reader, sizes, digest = open_all(path, max_bytes=limit), [], hashlib.sha256()
     tracemalloc.start()
-    rows = list(open_all(path, max_bytes=limit))
+    for row in reader:
+        sizes.append((row.line, len(row.text), row.reason))
+        digest.update(row.text.encode())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert [row.text for row in rows] == ["a", "", "b"]
-    assert "longer than 4000000 bytes" in rows[1].reason
-    assert rows[1].line == (2 if name == "a.jsonl" else 3)
     assert peak < 20_000_000
+    if name == "a.jsonl":
+        assert sizes == [(1, 1, ""), (2, 0, "the line is longer than 2000000 bytes: split it"), (3, 1, "")]
+        assert reader.cut_documents == 0
+        return
+    rest = len(long) % limit
+    assert sizes == [(1, 1, ""), (3, 1, ""), *[(4, limit, "")] * 13, (4, rest + 2, ""), (7, 1, "")]
+    assert digest.digest() == hashlib.sha256(f"ax{long}\nxb".encode()).digest()
+    assert reader.cut_documents == 1
 
 
 def test_a_zstd_bomb_is_not_expanded_at_once(tmp_path):
@@ -178,7 +188,53 @@ def test_a_zstd_bomb_is_not_expanded_at_once(tmp_path):
 
 def test_the_limit_is_exact(tmp_path):
     path = write(tmp_path / "a.txt", b"12345\n\n123456\n\n12\n45\n\n12\n456\n\n12345")
-    assert [row.text for row in open_all(path, max_bytes=5)] == ["12345", "", "12\n45", "", "12345"]
+    rows = open_all(path, max_bytes=5)
+    assert [row.text for row in rows] == ["12345", "12345", "6", "12\n45", "12", "456", "12345"]
+    assert [row.line for row in rows] == [1, 3, 3, 5, 8, 9, 11]
+    assert rows.cut_documents == 2
+
+
+@pytest.mark.parametrize(
+    ("separator", "data", "texts", "cut_documents"),
+    [
+        ("line", "one two three\nfour\n", ["one two", "three", "four"], 1),
+        ("file", "one\ntwo\nthree\nfour five six\n", ["one\ntwo", "three", "four", "five six"], 1),
+        ("blank", "onetwothree\r\nfour\n\nfive\n", ["onetwoth", "ree", "four", "five"], 1),
+        ("file", "ééééé 東京東京", ["éééé", "é 東", "京東", "京"], 1),
+        ("line", "東京東京東", ["東京", "東京", "東"], 1),
+        (
+            "---",
+            "onetwo\n---\none two six\n---\naaaabbbb---\nxx",
+            ["onetwo", "one two", "six", "aaaabbbb", "---\nxx"],
+            2,
+        ),
+    ],
+)
+def test_a_long_document_is_cut_at_a_line_or_word_end(tmp_path, separator, data, texts, cut_documents):
+    rows = open_all(write(tmp_path / "a.txt", data.encode()), Options(separator=separator), max_bytes=8)
+    assert [row.text for row in rows] == texts
+    assert rows.cut_documents == cut_documents
+
+
+def test_a_long_header_begins_no_sequence(tmp_path):
+    path = write(tmp_path / "a.fasta", b">p1\nAC\n>a long header\nACGT\n>p2\nGT\n")
+    rows = list(open_all(path, max_bytes=6))
+    assert [(row.text, row.reason[:9]) for row in rows if row.text] == [("AC", ""), ("GT", "")]
+    assert sum(row.bytes for row in rows) == 20
+
+
+def test_a_pair_is_not_cut(tmp_path):
+    for name, data in (("a.txt", "a b\none two three\nlast"), ("b.txt", "c\nd\ne")):
+        (tmp_path / name).write_text(data)
+    reader = RowReader(
+        *find_inputs([f"pair:{tmp_path}/a.txt,{tmp_path}/b.txt"]), 0, 1, Options(), Cache(tmp_path, 0), 8
+    )
+    assert [(row.text, row.other, row.reason, row.bytes) for row in reader] == [
+        ("a b", "c", "", 0),
+        ("", "d", "the line is longer than 8 bytes: split it", 13),
+        ("last", "e", "", 0),
+    ]
+    assert reader.cut_documents == 0
 
 
 GOOD = jsonl(["one", "two"])

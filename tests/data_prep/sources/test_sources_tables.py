@@ -166,10 +166,12 @@ def test_damaged_offsets_are_a_row_with_a_reason():
 
 def test_a_document_over_the_limit(tmp_path):
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["a", "é" * 50, "é" * 51, "b"]}), path)
+    pq.write_table(pa.table({"text": ["a", "é" * 50, "é" * 51, "b"], "other": list("abcd")}), path)
     rows = read(path, max_bytes=100)
-    assert [row.text for row in rows] == ["a", "é" * 50, "", "b"]
-    assert "longer than 100 bytes" in rows[2].reason
+    assert [(row.line, row.text) for row in rows] == [(1, "a"), (2, "é" * 50), (3, "é" * 50), (3, "é"), (4, "b")]
+    pairs = read(path, options=Options(target_field="other"), max_bytes=100)
+    assert [row.text for row in pairs] == ["a", "é" * 50, "", "b"]
+    assert "longer than 100 bytes" in pairs[2].reason
 
 
 def test_save_to_disk(tmp_path):
