@@ -21,14 +21,14 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 from transformers import BertConfig
 
 from benchmarks.file_mutations import Reader
-from data_prep.cleaning import Grams
+from data_prep.cleaning import Grams, KeyRange, find_repeats, join_drops, key_writer
 from data_prep.cleaning.contamination import evaluation_texts
 from data_prep.common.errors import UnusableInput, unforeseen
 from data_prep.common.files import sha256_file, write_json
 from data_prep.common.reading import parse_json, read_bytes, unusable
 from data_prep.format import Dataset, data_set_problems
 from data_prep.jobs import PreparationSettings
-from data_prep.jobs.deduplication import scanned
+from data_prep.jobs.deduplication import ScanRecord, scanned
 from data_prep.jobs.preparation_plan import Input, PlannedTask, PreparationPlan
 from data_prep.sources import Options, RowReader, SourceInput, examine, hub
 from data_prep.storage import Cache, text_files
@@ -300,12 +300,17 @@ def _of_shared_files(folder: Path, data: Dataset) -> Iterator[Reader]:
         describe_tokenizer(data.tokenizer_path),
         settings,
     )
-    array = out / "prep" / "scan" / "00000.exact.npy"
-    array.parent.mkdir(parents=True)
-    np.save(array, np.arange(3, dtype=np.uint64))
-    record = array.with_name("00000.json")
-    write_json(record, {"hash": plan.task_hash(0), "files": {"exact": sha256_file(array)}})
+    keys = out / "prep" / "scan" / "00000.exact"
+    keys.parent.mkdir(parents=True)
+    with key_writer(keys, plan.ranges, None) as write:
+        write(["a", "b", "a"])
+    record = keys.with_name("00000.json")
+    write_json(record, asdict(ScanRecord(plan.task_hash(0), plan.ranges, 3, {"exact": sha256_file(keys)})))
     yield Reader("scan record", record, lambda: scanned(plan, 0, out), kind=bool)
+    key_range, drop = KeyRange([keys], [3], 2, 0, plan.ranges), out / "drop"
+    yield Reader("keys of a scan", keys, lambda: find_repeats(key_range, drop, 1 << 20), "bytes")
+    find_repeats(key_range, dropped := out / "dropped", 1 << 20)
+    yield Reader("dropped documents", dropped, lambda: join_drops([dropped], 0, out / "joined.npy"), "bytes")
     cache, key = Cache(folder / "shared", 1 << 20), "ab" * 16
 
     def cached() -> bytes:

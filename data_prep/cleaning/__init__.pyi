@@ -1,8 +1,9 @@
 from .contamination import Grams as Grams
 from .document_cleaning import Cleaning as Cleaning
+from .key_passes import KeyRange as KeyRange
+from .key_passes import find_repeats as find_repeats
+from .key_passes import join_drops as join_drops
 from .key_passes import key_writer as key_writer
-from .key_passes import read_drops as read_drops
-from .key_passes import resolve_repeats as resolve_repeats
 from .text_filter import TextFilter as TextFilter
 from .text_filter import filter_forms as filter_forms
 from .text_filter import known_filters as known_filters

@@ -1,7 +1,5 @@
 """Arrays in .npy files: written atomically, read without pickle and validated."""
 
-import contextlib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,27 +13,6 @@ def save_array(path: Path, array: np.ndarray) -> None:
     """Write an array of numbers atomically as little-endian .npy."""
     with atomic_writer(path) as file:
         np.lib.format.write_array(file, array.astype(array.dtype.newbyteorder("<")), version=(1, 0), allow_pickle=False)
-
-
-@contextlib.contextmanager
-def row_writer(path: Path, columns: int) -> Iterator[Callable[[np.ndarray], None]]:
-    """Write rows uint64 [n, columns] in several parts. The file is the same as by `save_array`."""
-    rows = 0
-    with atomic_writer(path) as file:
-
-        def add(array: np.ndarray) -> None:
-            nonlocal rows
-            rows += len(array)
-            file.write(np.ascontiguousarray(array, "<u8").data)
-
-        def write_header() -> None:  # numpy leaves room in it for any number of rows
-            shape = {"descr": "<u8", "fortran_order": False, "shape": (rows, columns)}
-            np.lib.format.write_array_header_1_0(file, shape)
-
-        write_header()
-        yield add
-        file.seek(0)
-        write_header()
 
 
 def load_integers(path: Path, dimensions: int, dtype: str | None = None) -> np.ndarray:

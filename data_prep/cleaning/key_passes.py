@@ -1,37 +1,81 @@
-"""Find keys that occurred before: in memory with a hash table, in files with passes over ranges of the keys."""
+"""Find keys that occurred before: in memory with a hash table, in files range by range.
+
+A key file is a section file with a section for each range of the keys. A part holds keys, uint64 [n, columns], then the
+index of the document of each, uint32 [n].
+"""
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
-from data_prep.cleaning.arrays import load_integers, row_writer, save_array
+from data_prep.cleaning.arrays import save_array
 from data_prep.cleaning.near_duplicates import NgramUnit, signatures
+from data_prep.cleaning.section_files import read_section, section_size, section_writer
 from data_prep.cleaning.word_hashes import mix
-from data_prep.common.errors import DamagedData
+from data_prep.common.errors import DamagedData, UserError
 
 _BYTES_A_KEY = 128  # measured working memory of a pass
-_ROWS = 1 << 18  # rows of a file that are read in one step
+_PART_KEYS = 1 << 20  # keys that are sorted by range and written together
 
 
 @contextlib.contextmanager
 def key_writer(
-    path: Path, threshold: float | None, unit: NgramUnit = "words"
+    path: Path, ranges: int, threshold: float | None, unit: NgramUnit = "words"
 ) -> Iterator[Callable[[Sequence[str]], None]]:
-    """A function that writes the keys of texts to a key file for `resolve_repeats`, in several parts.
+    """A function that adds the keys of texts to a key file for `find_repeats`.
 
-    A key is a hash of the whole text. With a `threshold`, the keys of a text are its MinHash bands for this similarity
-    of n-grams of the unit.
+    A key is a hash of the whole text, two columns. With a `threshold`, the keys of a text are its MinHash bands for
+    this similarity of n-grams of the unit, one column; a text without an n-gram has none.
     """
+    pending: list[tuple[np.ndarray, np.ndarray]] = []
+    documents = 0
+    with section_writer(path, ranges) as add_parts:
 
-    def keys(texts: Sequence[str]) -> np.ndarray:
-        return document_hashes(texts) if threshold is None else signatures(texts, threshold, unit)
+        def write() -> None:
+            keys, owners = (np.concatenate(arrays) for arrays in zip(*pending, strict=True))
+            pending.clear()
+            add_parts(_grouped(keys, owners, ranges))
 
-    with row_writer(path, keys([]).shape[1]) as add:
-        yield lambda texts: add(keys(texts))
+        def add(texts: Sequence[str]) -> None:
+            nonlocal documents
+            keys, owners = _keys(texts, threshold, unit)
+            pending.append((keys, owners + documents))
+            documents += len(texts)
+            if sum(len(keys) for keys, _ in pending) >= _PART_KEYS:
+                write()
+
+        yield add
+        if pending:
+            write()
+
+
+def _keys(texts: Sequence[str], threshold: float | None, unit: NgramUnit) -> tuple[np.ndarray, np.ndarray]:
+    """Keys, uint64 [n, columns], and the index of the text of each, int64 [n]."""
+    if threshold is None:
+        return document_hashes(texts), np.arange(len(texts))
+    bands = signatures(texts, threshold, unit)
+    owners, columns = np.nonzero(bands)
+    return bands[owners, columns][:, None], owners
+
+
+def _grouped(keys: np.ndarray, owners: np.ndarray, ranges: int) -> Iterator[bytes]:
+    """The part of each range. In a part, documents are in order."""
+    numbers = _range_of(keys, ranges)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=ranges))
+    for start, end in pairwise([0, *ends.tolist()]):
+        chosen = order[start:end]
+        yield keys[chosen].astype("<u8").tobytes() + owners[chosen].astype("<u4").tobytes()
+
+
+def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
+    """The range of each key by its first 32 bits, int64 [n]: 0 to `ranges` - 1, each of about equal size."""
+    return ((keys[:, 0] >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32)).astype(np.int64)
 
 
 def document_hashes(texts: Sequence[str]) -> np.ndarray:
@@ -64,93 +108,98 @@ def first_index(keys: np.ndarray) -> np.ndarray:
     return first
 
 
-def resolve_repeats(
-    key_files: Sequence[Path], drop_files: Sequence[Path], any_column: bool, max_bytes: int = 512 << 20
+@dataclass(frozen=True)
+class KeyRange:
+    """A range of the keys of all tasks. `files` and `documents`: the key file and number of documents of each task."""
+
+    files: Sequence[Path]
+    documents: Sequence[int]
+    columns: int
+    number: int
+    ranges: int
+
+
+def find_repeats(
+    keys: KeyRange, drop_file: Path, max_bytes: int, report: Callable[[float], None] = lambda done: None
 ) -> None:
-    """Write for each task the documents that repeat an earlier one.
+    """Write the documents with a key of a range that an earlier document has.
 
-    `key_files` hold uint64 [n_documents, columns], one file for each task, in order. A document repeats an earlier one
-    if its whole row occurred before or, with `any_column`, if any of its non-zero elements did. `drop_files` get the
-    sorted indices of these documents, uint32 [n_dropped]. Later documents have no influence, so appended tasks change
-    no earlier result. For the same reason, clusters of near duplicates are not merged: a document that resembles no
-    earlier one stays, even if a later one links it to a cluster.
+    `drop_file` becomes a section file with a section for each task: sorted indices of documents, uint32 [n_dropped].
+    Later documents have no influence, so appended tasks change no earlier result. For the same reason, clusters of
+    near duplicates are not merged: a document that resembles no earlier one stays, even if a later one links it to a
+    cluster.
 
-    Takes expected time O(keys), plus O(keys x passes) for reading, with 256 x keys / max_bytes passes over one range of
-    keys each. Copies of a key need no memory. An unnamed temporary file in the folder of the drop files holds one byte
-    for each document. Raises DamagedData for an invalid file, or one with another number of columns.
+    Takes expected time O(keys), plus O(keys x passes) for reading, with 256 x keys / max_bytes passes over the range.
+    Copies of a key need no memory. A bitmap of all documents takes a part of `max_bytes`. Calls `report` with the share
+    that is done after each file. Raises DamagedData for an invalid file, UserError if `max_bytes` is too small.
     """
-    if len(drop_files) != len(key_files):
-        raise ValueError(f"{len(key_files)} key files and {len(drop_files)} drop files")
-    if not key_files:
-        return
-    shapes = [load_integers(path, 2, "<u8").shape for path in key_files]
-    for path, (_, columns) in zip(key_files, shapes, strict=True):
-        if columns != shapes[0][1]:
-            raise DamagedData(f"{path} has {columns} columns, not {shapes[0][1]}; delete it and run the command again.")
-    ends = np.cumsum([rows for rows, _ in shapes])
-    with tempfile.TemporaryFile(dir=drop_files[0].parent) as scratch:
-        dropped = np.memmap(scratch, dtype=bool, mode="w+", shape=(max(1, int(ends[-1])),))
-        n_keys = sum(rows * (columns if any_column else 1) for rows, columns in shapes)
-        capacity = max(2, max_bytes // _BYTES_A_KEY)
-        passes = -(-2 * n_keys // capacity) or 1
-        for number in range(passes):
-            bounds = (number << 64) // passes, ((number + 1) << 64) // passes - 1
-            current = _Pass(dropped, capacity)
-            for task, path in enumerate(key_files):
-                _add_file(current, path, int(ends[task]) - shapes[task][0], bounds, any_column)
-            current.compact()
-        for task, (rows, _) in enumerate(shapes):
-            indices = np.flatnonzero(dropped[ends[task] - rows : ends[task]])
-            save_array(drop_files[task], indices.astype(np.uint32))
+    starts = np.cumsum([0, *(-(-count // 8) for count in keys.documents)]).tolist()
+    capacity = (max_bytes - starts[-1]) // _BYTES_A_KEY
+    if capacity < 2:
+        least = (2 * starts[-1] + (100 << 20)) / 1e9
+        raise UserError(f"{max_bytes / 1e9:g} GB are too little for so many documents; use --memory-gb {least:.1f}.")
+    dropped = np.zeros(starts[-1], np.uint8)
+    n_keys = sum(section_size(path, keys.number) for path in keys.files) // (8 * keys.columns + 4)
+    passes = -(-2 * n_keys // capacity) or 1
+    for part in range(passes):
+        current = _Pass(dropped, capacity)
+        for task, start in enumerate(starts[:-1]):
+            for values, owners in _stored_keys(keys, task):
+                chosen = _range_of(values, keys.ranges * passes) == keys.number * passes + part
+                current.add(values[chosen], owners[chosen] + 8 * start)
+            report((part + (task + 1) / len(keys.files)) / passes)
+        current.compact()
+    with section_writer(drop_file, len(keys.files)) as add_parts:
+        bits = (np.unpackbits(dropped[start:end], bitorder="little") for start, end in pairwise(starts))
+        add_parts(np.flatnonzero(one).astype("<u4").tobytes() for one in bits)
 
 
-def read_drops(path: Path) -> np.ndarray:
-    """The indices in a drop file. Raises DamagedData if it is missing or damaged."""
-    return load_integers(path, 1)
+def _stored_keys(keys: KeyRange, task: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Keys, uint64 [n, columns], and the indices of their documents, int64 [n], of each part of a task."""
+    for data in read_section(keys.files[task], keys.number):
+        count, rest = divmod(len(data), 8 * keys.columns + 4)
+        values = np.frombuffer(data, "<u8", count * keys.columns).reshape(-1, keys.columns)
+        owners = np.frombuffer(data, "<u4", count, values.nbytes).astype(np.int64)
+        if rest or (owners >= keys.documents[task]).any():
+            raise DamagedData(f"{keys.files[task]} has keys of other documents.")
+        yield values, owners
 
 
-def _add_file(current: "_Pass", path: Path, first: int, bounds: tuple[int, int], any_column: bool) -> None:
-    """Add the keys of a file within `bounds`. `first` is the index of its first document."""
-    array = load_integers(path, 2, "<u8")
-    rows = max(1, min(_ROWS, current.capacity // (4 * array.shape[1])))  # all of them can be in one pass
-    for start in range(0, len(array), rows):
-        keys, owners = _in_range(array[start : start + rows], bounds, any_column)
-        current.add(keys, owners + (first + start))
+def join_drops(range_files: Sequence[Path], task: int, drop_file: Path) -> np.ndarray:
+    """Write and return the documents that a task drops: those of all ranges, sorted indices, uint32 [n_dropped].
 
-
-def _in_range(rows: np.ndarray, bounds: tuple[int, int], any_column: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Keys [n, columns] whose first element is within `bounds`, and their rows [n]."""
-    low, high = np.uint64(bounds[0]), np.uint64(bounds[1])
-    if any_column:
-        elements = rows.reshape(-1)
-        places = np.flatnonzero((elements >= max(low, np.uint64(1))) & (elements <= high))
-        return elements[places][:, None], places // rows.shape[1]
-    owners = np.flatnonzero((rows[:, 0] >= low) & (rows[:, 0] <= high))
-    return rows[owners], owners
+    Raises DamagedData if a file of a range is missing or damaged, or was written before the task was planned.
+    """
+    parts = [np.frombuffer(part, "<u4") for path in range_files for part in read_section(path, task)]
+    indices = np.unique(np.concatenate(parts))
+    save_array(drop_file, indices)
+    return indices
 
 
 class _Pass:
-    """The distinct keys of one range so far, and pending keys that are compared with them in batches."""
+    """The distinct keys of one pass so far, and pending keys that are compared with them in batches."""
 
     def __init__(self, dropped: np.ndarray, capacity: int) -> None:
         self.dropped, self.capacity = dropped, capacity
         self.keys: list[np.ndarray] = []  # the distinct keys, then the pending ones
-        self.documents: list[np.ndarray] = []
+        self.documents: list[np.ndarray] = []  # the first document of each key
         self.pending = 0
 
     def add(self, keys: np.ndarray, documents: np.ndarray) -> None:
-        self.keys.append(keys)
-        self.documents.append(documents)
-        self.pending += len(keys)
-        if self.pending >= self.capacity // 2:
-            self.compact()
+        step = max(1, self.capacity // 4)
+        for start in range(0, len(keys), step):
+            self.keys.append(keys[start : start + step])
+            self.documents.append(documents[start : start + step])
+            self.pending += len(self.keys[-1])
+            if self.pending >= self.capacity // 2:
+                self.compact()
 
     def compact(self) -> None:
         if not self.pending:
             return
         keys, documents = np.concatenate(self.keys), np.concatenate(self.documents)
         first = first_index(keys)
-        # A document can have a key twice. Its keys are added in one step, so the first one is here too.
-        self.dropped[documents[documents[first] != documents]] = True
-        distinct = keys[first == np.arange(len(keys))]
-        self.keys, self.documents, self.pending = [distinct], [np.full(len(distinct), -1)], 0
+        repeats = documents[documents[first] != documents]  # a document can have a key twice
+        np.bitwise_or.at(self.dropped, repeats >> 3, (1 << (repeats & 7)).astype(np.uint8))
+        distinct = first == np.arange(len(keys))
+        self.keys, self.documents, self.pending = [keys[distinct]], [documents[distinct]], 0

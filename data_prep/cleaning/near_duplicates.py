@@ -28,7 +28,7 @@ def bands_and_rows(threshold: float) -> tuple[int, int]:
     return min(choices, key=lambda choice: abs((1 / choice[0]) ** (1 / choice[1]) - threshold))
 
 
-def signatures(texts: Sequence[str], threshold: float = 0.8, unit: NgramUnit = "words") -> np.ndarray:
+def signatures(texts: Sequence[str], threshold: float, unit: NgramUnit = "words") -> np.ndarray:
     """Hashes of the bands of each sketch, uint64 [n_texts, bands]; 0 for texts without an n-gram."""
     bands, rows = bands_and_rows(threshold)
     hashes = [_band_hashes(sketches(batch, unit), bands, rows) for batch in batches(texts)]

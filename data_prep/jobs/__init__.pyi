@@ -1,11 +1,11 @@
 from .merge import Prepared as Prepared
 from .preparation_plan import PreparationSettings as PreparationSettings
+from .preparation_plan import planned_near_threshold as planned_near_threshold
 from .process_pool import Workers as Workers
 from .stages import PrepareRequest as PrepareRequest
 from .stages import merge_tasks as merge_tasks
 from .stages import plan_only as plan_only
 from .stages import prepare as prepare
-from .stages import resolve_tasks as resolve_tasks
 from .stages import run_tasks as run_tasks
 from .stages import unfinished_stages as unfinished_stages
 from .task_progress import TaskProgress as TaskProgress

@@ -1,30 +1,52 @@
-"""Deduplication across all tasks: scan each task, then resolve in one process which documents each task drops.
+"""Deduplication across all tasks: scan each task, resolve each range of keys, then each task joins its drops.
 
-OUT/prep/scan/NNNNN.json        written last: the task's hash, and the SHA-256 of the scan's arrays
-OUT/prep/scan/NNNNN.exact.npy   a hash of each document; .near.npy: MinHash bands of each document
-OUT/prep/drop/NNNNN.exact.npy   indices of the documents to drop; .near.npy likewise
-OUT/prep/drop.json              written last: SHA-256 of the resolved scans and of the drop arrays
+OUT/prep/scan/NNNNN.exact       keys of the documents of a task, by range; .near: MinHash bands likewise
+OUT/prep/scan/NNNNN.json        written last: ScanRecord
+OUT/prep/resolve/RRRRR.exact    indices of the documents to drop due to the keys of a range, by task; .near likewise
+OUT/prep/resolve/RRRRR.json     written last: RangeRecord
+OUT/prep/drop/NNNNN.exact.npy   indices of the documents to drop, joined when the task runs; .near.npy likewise
 
-The earliest of equal documents stays. So inputs that are added later do not change the drops of earlier tasks.
+The earliest of equal documents stays. So inputs that are added later do not change the drops of earlier tasks, and the
+number of ranges changes no drop.
 """
 
 import contextlib
 import hashlib
 import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from data_prep.cleaning import key_writer, read_drops, resolve_repeats
+from data_prep.cleaning import KeyRange, find_repeats, join_drops, key_writer
 from data_prep.common.errors import DamagedData, UserError, one_line
-from data_prep.common.files import sha256_file, write_json
-from data_prep.common.reading import read_json, typed
+from data_prep.common.files import make_folder, sha256_file, write_json
+from data_prep.common.reading import json_or_none
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import PreparationContext, TaskDocuments
 from data_prep.jobs.task_progress import TaskProgress, TaskReport
 
+COLUMNS = {"exact": 2, "near": 1}  # of a key
 REASONS = {"exact": "duplicate", "near": "near duplicate"}
+
+
+@dataclass(frozen=True)
+class ScanRecord:
+    """A finished scan: hash of the task, ranges of the plan, number of documents, and SHA-256 of the key files."""
+
+    hash: str
+    ranges: int
+    documents: int
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RangeRecord:
+    """A resolved range: SHA-256 of all scan records, and of the files of the range."""
+
+    scans: str
+    files: dict[str, str]
 
 
 def duplicate_kinds(plan: PreparationPlan) -> list[str]:
@@ -33,19 +55,17 @@ def duplicate_kinds(plan: PreparationPlan) -> list[str]:
 
 
 def scan(context: PreparationContext, task: int, report: TaskReport) -> None:
-    """Hash the documents of a task. Do nothing if a valid scan exists."""
+    """Write the keys of the documents of a task. Do nothing if a valid scan exists."""
     plan, out = context.plan, context.out
     _check_deduplicates(plan)
     if not scanned(plan, task, out):
         thresholds = {"exact": None, "near": plan.settings.near_threshold}
-        documents = TaskDocuments(context, task)
+        documents, paths = TaskDocuments(context, task), _paths(plan, out, "scan", task)
         count = 0
         with contextlib.ExitStack() as stack:
             writers = [
-                stack.enter_context(
-                    key_writer(_array_path(out, "scan", task, kind), thresholds[kind], plan.settings.near_unit)
-                )
-                for kind in duplicate_kinds(plan)
+                stack.enter_context(key_writer(path, plan.ranges, thresholds[kind], plan.settings.near_unit))
+                for kind, path in paths.items()
             ]
             for batch in documents:
                 texts = [row.text for row in batch]
@@ -53,8 +73,8 @@ def scan(context: PreparationContext, task: int, report: TaskReport) -> None:
                     write(texts)
                 count += len(batch)
                 report(TaskProgress(documents.rows.bytes_read, documents.rows.text_bytes, count))
-        files = {kind: sha256_file(_array_path(out, "scan", task, kind)) for kind in duplicate_kinds(plan)}
-        write_json(_record_path(out, task), {"hash": plan.task_hash(task), "files": files})
+        record = ScanRecord(plan.task_hash(task), plan.ranges, count, _digests(paths))
+        write_json(_record_path(out, "scan", task), asdict(record))
     report(TaskProgress(file_bytes=plan.tasks[task].bytes))
 
 
@@ -63,65 +83,87 @@ def _check_deduplicates(plan: PreparationPlan) -> None:
         raise UserError("The plan keeps duplicates, so there is nothing to scan or resolve; plan with --deduplicate.")
 
 
-def recorded(plan: PreparationPlan, task: int, out: Path) -> bool:
-    """Whether a task has a scan record. The scan's arrays are not read."""
-    return _read(_record_path(out, task)).get("hash") == plan.task_hash(task)
+def scan_record(plan: PreparationPlan, task: int, out: Path) -> ScanRecord | None:
+    """The scan record of a task, None if there is none for this plan. The key files are not read."""
+    record: ScanRecord | None = json_or_none(_record_path(out, "scan", task), ScanRecord)
+    valid = record and (record.hash, record.ranges) == (plan.task_hash(task), plan.ranges)
+    return record if valid else None
 
 
 def scanned(plan: PreparationPlan, task: int, out: Path) -> bool:
-    """Whether the scan of a task exists and its arrays have the recorded checksums."""
-    if not recorded(plan, task, out):
-        return False
-    files = _read(_record_path(out, task)).get("files", {})
-    try:
-        return all(
-            sha256_file(_array_path(out, "scan", task, kind)) == files.get(kind) for kind in duplicate_kinds(plan)
-        )
-    except OSError:
-        return False
+    """Whether the scan of a task exists and its key files have the recorded checksums."""
+    record = scan_record(plan, task, out)
+    return record is not None and record.files == _digests(_paths(plan, out, "scan", task))
 
 
-def resolve(plan: PreparationPlan, out: Path, max_bytes: int = 512 << 20) -> int:
-    """Compute from all scans which documents each task drops; return their number. Reuse a valid earlier result.
+def resolve(context: PreparationContext, number: int, report: TaskReport, max_bytes: int) -> None:
+    """Find the documents that repeat an earlier one in the keys of a range. Do nothing if a valid result exists.
 
-    A larger `max_bytes` needs fewer passes over the scans of a large corpus. The result is the same. Raises UserError
-    if a scan is missing.
+    A larger `max_bytes` needs fewer passes. The result is the same. Raises UserError if a scan is missing or damaged.
     """
+    plan, out = context.plan, context.out
     _check_deduplicates(plan)
     tasks = range(len(plan.tasks))
-    missing = [task for task in tasks if not scanned(plan, task, out)]
-    if missing:
+    found = [scan_record(plan, task, out) for task in tasks]
+    scans = [record for record in found if record]
+    if len(scans) < len(found):
         raise UserError(
-            f"{len(missing)} tasks are not scanned, the first being {missing[0]}; run "
-            f"`maskwright prep task {out} {missing[0]} --stage scan`."
+            f"{len(found) - len(scans)} tasks are not scanned, the first being {found.index(None)}; run "
+            f"`maskwright prep task {out} {found.index(None)} --stage scan`."
         )
-    if not resolved(plan, out):
-        (out / "prep" / "drop").mkdir(exist_ok=True)
-        for kind in duplicate_kinds(plan):
-            scans, drops = ([_array_path(out, name, task, kind) for task in tasks] for name in ("scan", "drop"))
-            resolve_repeats(scans, drops, kind == "near", max_bytes)
-        write_json(out / "prep" / "drop.json", _digests(plan, out))
-    return sum(len(np.unique(np.concatenate([*_drops(plan, task, out).values()]))) for task in tasks)
+    paths = _paths(plan, out, "resolve", number)
+    result = RangeRecord(_digest_of(scans), {})
+    record: RangeRecord | None = json_or_none(_record_path(out, "resolve", number), RangeRecord)
+    if record is None or record.scans != result.scans or record.files != _digests(paths):
+        make_folder(out / "prep" / "resolve")
+        for step, (kind, path) in enumerate(paths.items()):
+            files = [_paths(plan, out, "scan", task)[kind] for task in tasks]
+            keys = KeyRange(files, [scan.documents for scan in scans], COLUMNS[kind], number, plan.ranges)
+
+            def show(done: float, step: int = step) -> None:
+                report(TaskProgress(file_bytes=int(plan.range_bytes * (step + done) / len(paths))))
+
+            try:
+                find_repeats(keys, path, max_bytes, show)
+            except DamagedData as error:
+                raise UserError(
+                    f"{one_line(str(error))} Scan all tasks again with `maskwright prep task {out} TASK... --stage "
+                    "scan`, which keeps undamaged scans."
+                ) from error
+        write_json(_record_path(out, "resolve", number), asdict(RangeRecord(result.scans, _digests(paths))))
+    report(TaskProgress(file_bytes=plan.range_bytes))
 
 
-def resolved(plan: PreparationPlan, out: Path) -> bool:
-    """Whether valid drop arrays exist for the current scans."""
-    return _read(out / "prep" / "drop.json") == _digests(plan, out)
+def unresolved(plan: PreparationPlan, out: Path) -> list[int]:
+    """The ranges without a result for the current scans, by their records. Their files are not read."""
+    found = [scan_record(plan, task, out) for task in range(len(plan.tasks))]
+    digest = None if None in found else _digest_of([record for record in found if record])
+    records = [json_or_none(_record_path(out, "resolve", number), RangeRecord) for number in range(plan.ranges)]
+    return [number for number, record in enumerate(records) if record is None or record.scans != digest]
+
+
+def _digest_of(scans: list[ScanRecord]) -> str:
+    return hashlib.sha256(json.dumps([asdict(record) for record in scans]).encode()).hexdigest()
 
 
 class Drop:
-    """The documents that one task must drop. Raises UserError if the drop arrays are missing or damaged."""
+    """The documents that one task must drop. Raises UserError if a range is not resolved, or its files are damaged."""
 
     def __init__(self, plan: PreparationPlan, task: int, out: Path) -> None:
-        self.sha256 = drop_sha256(plan, task, out)
         self._next = 0
+        self._indices = {}
+        if duplicate_kinds(plan):
+            make_folder(out / "prep" / "drop")
+        ranges = [_paths(plan, out, "resolve", number) for number in range(plan.ranges)]
         try:
-            self._indices = _drops(plan, task, out)
+            for kind in duplicate_kinds(plan):
+                self._indices[kind] = join_drops([paths[kind] for paths in ranges], task, _drop_path(out, task, kind))
         except DamagedData as error:
             raise UserError(
                 f"The duplicates of task {task} are not known; run `maskwright prep task {out} --stage resolve` "
                 f"({one_line(str(error))})"
             ) from error
+        self.sha256 = drop_sha256(plan, task, out)
 
     def reasons(self, count: int) -> list[str]:
         """The reason for dropping each of the next `count` documents, or "" for those that stay."""
@@ -134,44 +176,35 @@ class Drop:
         return reasons
 
 
-def _drops(plan: PreparationPlan, task: int, out: Path) -> dict[str, np.ndarray]:
-    """Indices of the documents that a task drops, by kind of duplicate."""
-    return {kind: read_drops(_array_path(out, "drop", task, kind)) for kind in duplicate_kinds(plan)}
-
-
 def drop_sha256(plan: PreparationPlan, task: int, out: Path) -> str | None:
-    """SHA-256 of a task's drop arrays; None if the plan keeps duplicates, "" if an array is missing."""
+    """SHA-256 of a task's joined drops; None if the plan keeps duplicates, "" if they are missing."""
     if not duplicate_kinds(plan):
         return None
     digest = hashlib.sha256()
     for kind in duplicate_kinds(plan):
         try:
-            digest.update(_array_path(out, "drop", task, kind).read_bytes())
+            digest.update(_drop_path(out, task, kind).read_bytes())
         except OSError:
             return ""
     return digest.hexdigest()
 
 
-def _digests(plan: PreparationPlan, out: Path) -> dict[str, str]:
-    """SHA-256 of the records of all scans, and of the drop arrays of all tasks."""
-    tasks = range(len(plan.tasks))
-    scans = json.dumps([_read(_record_path(out, task)) for task in tasks], sort_keys=True)
-    drops = json.dumps([drop_sha256(plan, task, out) for task in tasks])
-    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in (("scans", scans), ("drops", drops))}
-
-
-def _read(path: Path) -> dict[str, Any]:
+def _digests(paths: Mapping[str, Path]) -> dict[str, str]:
+    """SHA-256 of files by kind; empty if one cannot be read."""
     try:
-        record: dict[str, Any] = read_json(path, dict[str, Any])
-        typed(dict[str, str], record.get("files", {}))
-    except (UserError, ValueError):
+        return {kind: sha256_file(path) for kind, path in paths.items()}
+    except OSError:
         return {}
-    return record
 
 
-def _record_path(out: Path, task: int) -> Path:
-    return out / "prep" / "scan" / f"{task:05d}.json"
+def _paths(plan: PreparationPlan, out: Path, stage: str, number: int) -> dict[str, Path]:
+    """The files of a task or range by kind of duplicate."""
+    return {kind: out / "prep" / stage / f"{number:05d}.{kind}" for kind in duplicate_kinds(plan)}
 
 
-def _array_path(out: Path, folder: str, task: int, kind: str) -> Path:
-    return out / "prep" / folder / f"{task:05d}.{kind}.npy"
+def _record_path(out: Path, stage: str, number: int) -> Path:
+    return out / "prep" / stage / f"{number:05d}.json"
+
+
+def _drop_path(out: Path, task: int, kind: str) -> Path:
+    return out / "prep" / "drop" / f"{task:05d}.{kind}.npy"

@@ -50,7 +50,7 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> Pr
         if not any(record.documents(split) for record in records):
             raise NoDocuments(_no_documents(plan, records, split))
     written = {out / split / name for split in plan.splits for name in ("", "shards", "tokenizer")} | {out}
-    written |= {out / "prep" / name for name in ("", "tasks", "scan", "drop", "quarantine", "tokenizer")}
+    written |= {out / "prep" / name for name in ("", "tasks", "scan", "resolve", "drop", "quarantine", "tokenizer")}
     for temporary in (path for folder in written for path in folder.glob(".*.tmp")):
         if is_abandoned(temporary):
             temporary.unlink(missing_ok=True)

@@ -41,6 +41,8 @@ from data_prep.sources import SourceInput, examine, how_to_convert
 from data_prep.storage import Cache
 from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, copy_files, describe_tokenizer, fetch, load, measure_unknown
 
+MEMORY_BYTES = 512 << 20
+Stage = Literal["scan", "resolve", "task"]
 Checked = TypeVar("Checked")
 StageDisplay = Callable[[str, TaskProgress, int], None]
 """Progress display; arguments: a stage's name, its totals so far, and the bytes of all its input."""
@@ -52,6 +54,7 @@ class PrepareRequest:
 
     The tokenizer is a folder, a tokenizer.json or a name of the Hub. If it cannot spell much of a sample of new inputs,
     UserError is raised, unless `allow_unknown` is set. For `allow_unreadable` and `unread_files`, see InputLocations.
+    `memory_bytes` limits the memory of each process that searches for duplicates.
     """
 
     inputs: Sequence[SourceInput]
@@ -65,6 +68,7 @@ class PrepareRequest:
     cache: Cache = field(default_factory=Cache)
     allow_unreadable: float = 0.01
     unread_files: dict[str, int] = field(default_factory=dict)
+    memory_bytes: int = MEMORY_BYTES
 
 
 def prepare(request: PrepareRequest, workers: Workers, show: StageDisplay | None = None) -> Prepared:
@@ -76,15 +80,15 @@ def prepare(request: PrepareRequest, workers: Workers, show: StageDisplay | None
     out = request.out
     with _planned(request) as (plan, notes, resumed):
 
-        def run(work: Work, stage: str, tasks: Sequence[int]) -> list[Any]:
-            return workers.run(work, tasks, out, _shown(show, stage, plan, tasks))
+        def run(work: Work, stage: str, numbers: Sequence[int]) -> list[Any]:
+            return workers.run(work, numbers, out, _shown(show, stage, plan, numbers))
 
         by_size = sorted(range(len(plan.tasks)), key=lambda task: -plan.tasks[task].bytes)  # the largest first
-        if deduplication.duplicate_kinds(plan):
-            run(deduplication.scan, "scan", by_size)
-            deduplication.resolve(plan, out)
         records = run(verified_record, "verify", range(len(plan.tasks)))
         missing = [task for task in by_size if records[task] is None]
+        if missing and deduplication.duplicate_kinds(plan):
+            run(deduplication.scan, "scan", by_size)
+            run(_work("resolve", request.memory_bytes), "resolve", range(plan.ranges))
         for task, record in zip(missing, run(run_task, "task", missing), strict=True):
             records[task] = record
         try:
@@ -104,26 +108,41 @@ def plan_only(request: PrepareRequest) -> tuple[PreparationPlan, list[str]]:
 
 
 def run_tasks(
-    stage: Literal["scan", "task"], out: Path, tasks: Sequence[int], workers: Workers, show: StageDisplay | None = None
+    stage: Stage,
+    out: Path,
+    numbers: Sequence[int],
+    workers: Workers,
+    show: StageDisplay | None = None,
+    memory_bytes: int = MEMORY_BYTES,
 ) -> list[str]:
-    """Scan these tasks of a plan for duplicates, or run them. Returns notes.
+    """Run tasks of a plan, scan them for duplicates, or resolve ranges: without numbers, all that are missing.
 
-    Any number of processes and machines may run tasks of one plan at the same time. A failed task does not stop the
-    others. After all of them, raises UserError with the reason of the first failure.
+    Any number of processes and machines may work on one plan at the same time. A failure does not stop the others.
+    After all of them, raises UserError with the reason of the first failure. Returns notes.
     """
-    work = deduplication.scan if stage == "scan" else run_task
+    name = "range" if stage == "resolve" else "task"
     with _explained(out):
         plan = read_plan(out)
         if not plan.tasks:
             raise UserError(f"The plan of {out} has no tasks, since all of its inputs are empty; plan with others.")
-        for task in tasks:
-            if not 0 <= task < len(plan.tasks):
-                raise UserError(f"{out} has no task {task}; its tasks are 0 to {len(plan.tasks) - 1}.")
-        results = workers.run(functools.partial(_attempt, work), tasks, out, _shown(show, stage, plan, tasks))
-    failed = [(task, result) for task, result in zip(tasks, results, strict=True) if isinstance(result, str)]
+        count = plan.ranges if stage == "resolve" else len(plan.tasks)
+        for number in numbers:
+            if not 0 <= number < count:
+                raise UserError(f"{out} has no {name} {number}; its {name}s are 0 to {count - 1}.")
+        numbers = numbers or (deduplication.unresolved(plan, out) if stage == "resolve" else [])
+        work = functools.partial(_attempt, _work(stage, memory_bytes))
+        results = workers.run(work, numbers, out, _shown(show, stage, plan, numbers))
+    failed = [(number, result) for number, result in zip(numbers, results, strict=True) if isinstance(result, str)]
     if failed:
-        raise UserError(f"{len(failed)} of {len(tasks)} tasks failed, the first being {failed[0][0]}: {failed[0][1]}")
+        first, reason = failed[0]
+        raise UserError(f"{len(failed)} of {len(numbers)} {name}s failed, the first being {first}: {reason}")
     return encoder_notes(results) if stage == "task" else []
+
+
+def _work(stage: Stage, memory_bytes: int) -> Work:
+    if stage == "resolve":
+        return functools.partial(deduplication.resolve, max_bytes=memory_bytes)
+    return deduplication.scan if stage == "scan" else run_task
 
 
 def _attempt(work: Work, context: PreparationContext, task: int, report: TaskReport) -> Any:
@@ -134,19 +153,9 @@ def _attempt(work: Work, context: PreparationContext, task: int, report: TaskRep
         return str(error)
 
 
-def resolve_tasks(out: Path, max_bytes: int) -> int:
-    """Compute which documents each task drops, after all scans; return the number of dropped documents."""
-    with _explained(out), _locked(out, read_plan) as plan:
-        return deduplication.resolve(plan, out, max_bytes)
-
-
 def merge_tasks(out: Path, workers: Workers) -> Prepared:
     """Verify every task's record and write the manifests. Raises UserError naming the unfinished tasks."""
     with _explained(out), _locked(out, read_plan) as plan:
-        if deduplication.duplicate_kinds(plan) and not deduplication.resolved(plan, out):
-            raise UserError(
-                f"The duplicates in {out} are not known, or damaged; run `maskwright prep task {out} --stage resolve`."
-            )
         records = workers.run(verified_record, range(len(plan.tasks)), out, lambda progress: None)
         missing = [str(task) for task, record in enumerate(records) if record is None]
         if missing:
@@ -158,21 +167,20 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
 def unfinished_stages(out: Path, filters: Sequence[str] = ()) -> dict[str, dict[int, int]]:
     """The stages of OUT's plan that are still to run, in order, with the input bytes of their tasks by number.
 
-    The stages "resolve" and "merge" have no tasks.
+    The numbers of "resolve" are ranges. The stage "merge" has no tasks.
 
     Trusts the records of tasks, without reading the tasks' files. Raises UserError if OUT has no plan, or one with
     filters from outside that are not in `filters`.
     """
-    plan, stages = read_plan(out), {}
+    plan = read_plan(out)
     plan.settings.cleaning.check_named(filters)
+    stages: dict[str, dict[int, int]] = {}
     sizes = {number: task.bytes for number, task in enumerate(plan.tasks)}
-    if deduplication.duplicate_kinds(plan):
-        if scans := {task: size for task, size in sizes.items() if not deduplication.recorded(plan, task, out)}:
-            stages["scan"] = scans
-        if scans or not deduplication.resolved(plan, out):
-            stages["resolve"] = {}
-    if missing := {task: size for task, size in sizes.items() if not read_record(plan, task, out)}:
-        stages["task"] = missing
+    missing = {task: size for task, size in sizes.items() if not read_record(plan, task, out)}
+    if missing and deduplication.duplicate_kinds(plan):
+        stages["scan"] = {task: size for task, size in sizes.items() if not deduplication.scan_record(plan, task, out)}
+        stages["resolve"] = dict.fromkeys(deduplication.unresolved(plan, out), plan.range_bytes)
+    stages = {stage: of_stage for stage, of_stage in (stages | {"task": missing}).items() if of_stage}
     if stages or not _is_merged(plan, out):
         stages["merge"] = {}
     return stages
@@ -273,8 +281,8 @@ def _with_evaluation(request: PrepareRequest) -> tuple[PreparationSettings, list
     return replace(request.settings, evaluation_sha256=sha256_file(path)), notes
 
 
-def _shown(show: StageDisplay | None, stage: str, plan: PreparationPlan, tasks: Sequence[int]) -> TaskReport:
-    total = sum(plan.tasks[task].bytes for task in tasks)
+def _shown(show: StageDisplay | None, stage: str, plan: PreparationPlan, numbers: Sequence[int]) -> TaskReport:
+    total = sum(plan.range_bytes if stage == "resolve" else plan.tasks[number].bytes for number in numbers)
     return lambda progress: show(stage, progress, total) if show else None
 
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from launchers.arguments import NamedFilters, PlanArgument
-from launchers.slurm import launch_array
+from launchers.arguments import MEMORY_GB, MemoryOption, NamedFilters, PlanArgument
+from launchers.slurm import PrepArray, launch_array
 
 
 def launch_prep(
@@ -15,6 +15,7 @@ def launch_prep(
         int | None, typer.Option(min=1, help="tasks of an array element; by default a few minutes of work")
     ] = None,
     filters: NamedFilters = None,
+    memory_gb: MemoryOption = MEMORY_GB,
     job_name: Annotated[str | None, typer.Option(help="job name; by default the name of OUT")] = None,
     partition: Annotated[str | None, typer.Option(help="Slurm partition")] = None,
     account: Annotated[str | None, typer.Option(help="Slurm account")] = None,
@@ -48,4 +49,5 @@ def launch_prep(
         time=time,
         mem=mem,
     )
-    launch_array(out, cpus, cluster, tasks_per_job, dry_run, filters or [])
+    array = PrepArray(out.absolute(), cpus, cluster, memory_gb, filters or [])
+    launch_array(array, tasks_per_job, dry_run)

@@ -9,10 +9,12 @@ from data_prep.cleaning import Cleaning, filter_forms
 from data_prep.common.errors import UserError
 from data_prep.jobs import Workers
 from launchers.arguments import (
+    MEMORY_GB,
     AllowUnknown,
     CacheOption,
     CacheSizeOption,
     Inputs,
+    MemoryOption,
     MoreInputs,
     Separator,
     TargetField,
@@ -60,7 +62,14 @@ def prep_run(
         Literal["none", "exact", "near"],
         typer.Option(help="keep one of equal or similar (near) documents"),
     ] = "none",
-    near_threshold: Annotated[float, typer.Option(min=0.1, max=1, help="Jaccard similarity of near duplicates")] = 0.8,
+    near_threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            max=1,
+            help="Jaccard similarity of near duplicates; by default 0.7, which finds 95% of the pairs with 0.8",
+        ),
+    ] = None,
     near_unit: Annotated[
         Literal["words", "characters"],
         typer.Option(help="compare 5-grams of words, or 10-grams of characters"),
@@ -81,6 +90,7 @@ def prep_run(
         ),
     ] = 0.01,
     allow_unknown: AllowUnknown = False,
+    memory_gb: MemoryOption = MEMORY_GB,
     task_mb: Annotated[
         float | None, typer.Option(min=0.001, help="input per task in megabytes; by default a few hundred tasks")
     ] = None,
@@ -105,7 +115,7 @@ def prep_run(
     def request() -> "PrepareRequest":
         from data_prep import storage
         from data_prep.common.files import check_writable
-        from data_prep.jobs import PreparationSettings, PrepareRequest
+        from data_prep.jobs import PreparationSettings, PrepareRequest, planned_near_threshold
         from data_prep.sources import Options, find_inputs
 
         check_writable(out, inside=True)
@@ -124,7 +134,7 @@ def prep_run(
                 reading=Options(text_field, id_field, separator, wrong_field, target_field),
                 cleaning=Cleaning(normalize, tuple(sorted(filters or []))).with_versions(),
                 deduplicate=deduplicate,
-                near_threshold=near_threshold,
+                near_threshold=near_threshold or planned_near_threshold(out),
                 near_unit=near_unit,
                 valid_fraction=valid_fraction,
                 max_pair_tokens=max_pair_tokens,
@@ -136,6 +146,7 @@ def prep_run(
             cache=storage.Cache(cache, int(cache_gb * 1e9)),
             allow_unreadable=allow_unreadable,
             unread_files=unread_files,
+            memory_bytes=int(memory_gb * 1e9),
         )
 
     if plan_only:
@@ -158,4 +169,6 @@ def _plan(request: "PrepareRequest") -> None:
         typer.echo(note, err=True)
     size = sum(task.bytes for task in plan.tasks)
     tasks = f"tasks 0 to {len(plan.tasks) - 1}" if plan.tasks else "no tasks"
+    if plan.tasks and plan.settings.deduplicate != "none":
+        tasks += f", ranges 0 to {plan.ranges - 1}"
     typer.echo(f"{request.out}: {tasks}, {size / 1e6:,.1f} MB of input")

@@ -18,7 +18,9 @@ def show_totals(line: CommandProgress) -> Callable[[str, "TaskProgress", int], N
 
     def show(stage: str, totals: "TaskProgress", total_bytes: int) -> None:
         seconds = line.seconds(stage)
-        text = f"{stage}: {totals.text_bytes / 1e6 / seconds:.1f} MB/s of text, {totals.documents:,} documents"
+        text = stage
+        if totals.documents:
+            text += f": {totals.text_bytes / 1e6 / seconds:.1f} MB/s of text, {totals.documents:,} documents"
         if totals.tokens:
             text += f", {totals.tokens:,} tokens ({totals.tokens / 1e6 / seconds:.1f} M/s)"
         line.show(totals.file_bytes, total_bytes, text)

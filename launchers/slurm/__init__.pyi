@@ -4,6 +4,7 @@ from .client import allocated_hosts as allocated_hosts
 from .client import own_jobs as own_jobs
 from .client import run_timed_step as run_timed_step
 from .client import srun as srun
+from .prep_array import PrepArray as PrepArray
 from .prep_array import launch_array as launch_array
 from .slurm_findings import check_slurm as check_slurm
 from .study_array import queue_again as queue_again

@@ -1,6 +1,7 @@
 """Data preparation as Slurm job arrays: tasks of the elements, batch scripts, and submission.
 
-The stages are scan, resolve, task and merge, in this order by Slurm's dependencies. Complete stages are left out.
+The stages are scan, resolve, task and merge, in this order by Slurm's dependencies. Complete stages are left out. An
+element of resolve has ranges of hashes, the others have tasks.
 """
 
 import math
@@ -24,12 +25,14 @@ MOST_CORE_TASKS = 64
 class PrepArray:
     """Settings of the batch scripts. `out`, the folder of the plan, is absolute and on shared storage.
 
-    `filters` are those from outside that the user has named.
+    `memory_gb` is the memory of each process that finds duplicates. `filters` are those from outside that the user has
+    named; see Cleaning.check_named.
     """
 
     out: Path
     cpus: int
     cluster: ClusterConfig
+    memory_gb: float
     filters: Sequence[str] = ()
 
     @property
@@ -67,7 +70,8 @@ class PrepArray:
         """The batch script of a stage. tasks: the list of an array, with one line of task numbers per element."""
         words = ["prep", "merge" if stage == "merge" else "task", str(self.out)]
         words += ["--stage", stage] if stage in ("scan", "resolve") else []
-        words += ["--workers", str(self.cpus)] if stage != "resolve" else []
+        words += ["--memory-gb", f"{self.memory_gb:g}"] if stage == "resolve" else []
+        words += ["--workers", str(self.cpus)]
         if stage in ("scan", "task"):
             words += [word for text in self.filters for word in ("--filter", text)]
         prep = shlex.join(module_command("launchers.cli", *words))
@@ -95,16 +99,11 @@ exec {prep} "${{tasks[@]}}"'''
         )
 
 
-def launch_array(
-    out: Path, cpus: int, cluster: ClusterConfig, per_element: int | None, dry_run: bool, filters: Sequence[str] = ()
-) -> None:
+def launch_array(array: PrepArray, per_element: int | None, dry_run: bool) -> None:
     """Submit the incomplete stages of a plan and print the jobs, or print only what would be submitted.
 
     Args:
-        out: folder of the plan.
-        cpus: cores of an array element.
-        per_element: tasks of an array element; None for a few minutes of work.
-        filters: those from outside that the user has named; see Cleaning.check_named.
+        per_element: tasks or ranges of an array element; None for a few minutes of work.
 
     Raises:
         UserError: if OUT has no plan, Slurm is missing or refuses a job, jobs of this plan are queued, or `per_element`
@@ -112,8 +111,7 @@ def launch_array(
     """
     from data_prep.jobs import unfinished_stages
 
-    array = PrepArray(out.absolute(), cpus, cluster, filters)
-    most, unfinished = client.max_array_size() - 1, unfinished_stages(array.out, filters)
+    most, unfinished = client.max_array_size() - 1, unfinished_stages(array.out, array.filters)
     if most < 1:
         raise UserError("This cluster has no job arrays (MaxArraySize in scontrol show config). Use prep run in a job.")
     needed = max((math.ceil(len(tasks) / most) for tasks in unfinished.values()), default=1)
@@ -124,7 +122,7 @@ def launch_array(
         )
     stages = {}
     for stage, tasks in unfinished.items():
-        per_job = per_element or tasks_per_element(len(tasks), sum(tasks.values()), cpus, most)
+        per_job = per_element or tasks_per_element(len(tasks), sum(tasks.values()), array.cpus, most)
         stages[stage] = elements(list(tasks), per_job)
     if not stages:
         print(f"{array.out} is complete: nothing was submitted.")
@@ -172,7 +170,7 @@ def jobs(stages: Mapping[str, list[list[int]]]) -> list[ChainedJob]:
     """The job of each stage, in order; array indices start at 1.
 
     A stage starts after the previous one, even if that failed: resolve and merge then report incomplete tasks. Only the
-    tasks after a failed resolve are cancelled.
+    tasks after a resolve with a failed element are cancelled.
     """
     names = list(stages)
     return [

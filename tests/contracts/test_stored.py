@@ -1,7 +1,8 @@
 """Stored data set and run: they load, and give the same losses.
 
-`stored/` holds a data set and a run of two processes, stopped after step 3 of 6. A change that breaks this test ends
-the resume of existing runs: note it in the changelog. If a key was removed, remove it from the stored manifest too.
+`stored/` holds a data set, a run of two processes, stopped after step 3 of 6, and a preparation with its input. A
+change that breaks this test ends the resume of existing runs: note it in the changelog. If a key was removed, remove it
+from the stored manifest too.
 """
 
 import shutil
@@ -13,6 +14,7 @@ from data_prep.format import Dataset
 from data_prep.inspection import verify_data_set
 from pretrain import checkpoint
 from tests.support import runs
+from tests.support.in_process import command
 
 STORED = Path(__file__).with_name("stored")
 LOSSES = [
@@ -36,6 +38,24 @@ def test_a_stored_data_set_is_intact_and_readable(name):
     folder = STORED / "dataset" / name
     assert list(verify_data_set(folder)) == []
     assert Dataset(folder).manifest.totals.documents == {"train": 60, "valid": 10}[name]
+
+
+def test_a_stored_preparation_grows(tmp_path):
+    """It keeps its threshold of near duplicates. Its scans, of another format, are made again, but not its shards."""
+    shutil.unpack_archive(STORED / "preparation.tar.gz", tmp_path)
+    out, first = tmp_path / "out", tmp_path / "a.jsonl"
+    words = ["prep", "run", "--tokenizer", tmp_path / "tokenizer", "--out", out, "--deduplicate", "near"]
+    before = {path.name: path.read_bytes() for path in (out / "shards").iterdir()}
+    again = command(*words, "--input", first, "--workers", "1")
+    assert (again.code, "already finished, 30 documents" in again.out) == (0, True), again.err
+    lines = first.read_text().splitlines()
+    (tmp_path / "b.jsonl").write_text("\n".join([*lines[:3], '{"text": "never mind the little others"}']))
+    records = {path: path.read_bytes() for path in (out / "prep" / "tasks").iterdir()}
+    grown = command(*words, "--input", first, "--input", tmp_path / "b.jsonl", "--workers", "1")
+    assert (grown.code, ": 31 documents" in grown.out) == (0, True), grown.err
+    assert "11 duplicate, 5 near duplicate" in grown.err
+    assert {path: path.read_bytes() for path in records} == records
+    assert {name: (out / "shards" / name).read_bytes() for name in before} == before
 
 
 @pytest.mark.parametrize("processes", [2, 1])

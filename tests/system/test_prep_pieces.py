@@ -1,6 +1,8 @@
 """A data set prepared piece by piece, grown by later inputs, cleaned and without duplicates."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +10,12 @@ import pytest
 from data_prep.format import Dataset
 from data_prep.inspection import summary, verify_data_set
 from data_prep.jobs import PreparationSettings, unfinished_stages
-from data_prep.jobs.preparation_plan import read_plan
+from data_prep.jobs.preparation_plan import read_plan, write_plan
 from data_prep.tokenizer import load
 from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
+
+IN_RANGES = re.compile("prep/(plan.json|scan/|resolve/)")  # what the number of ranges changes
 
 
 def documents(folder: Path) -> list[str]:
@@ -37,25 +41,36 @@ def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
     assert command("prep", "run", *options, "--out", tmp_path / "one").code == 0
     out = tmp_path / "pieces"
     planned = command("prep", "run", "--plan-only", *options, "--out", out)
-    tasks = range(len(read_plan(out).tasks))
-    assert f"tasks 0 to {tasks[-1]}" in planned.out
+    plan = read_plan(out)
+    tasks = range(len(plan.tasks))
+    assert f"tasks 0 to {tasks[-1]}, ranges 0 to 0, " in planned.out
+    write_plan(replace(plan, ranges=5), out)
     assert len(tasks) > 2
     assert "0 to" in refused("prep", "task", out, len(tasks))
     assert f"{len(tasks)} tasks are not scanned" in refused("prep", "task", out, "--stage", "resolve")
     assert "are not known" in refused("prep", "task", out, "0")
+    assert "no range 5; its ranges are 0 to 4" in refused("prep", "task", out, "5", "--stage", "resolve")
     assert command("prep", "task", out, *numbers(tasks), "--stage", "scan").code == 0
     stages = unfinished_stages(out)
     assert {name: list(of_stage) for name, of_stage in stages.items()} == {
-        "resolve": [],
+        "resolve": list(range(5)),
         "task": list(tasks),
         "merge": [],
     }
-    assert "50 duplicates to drop" in command("prep", "task", out, "--stage", "resolve").out
+    assert command("prep", "task", out, "3", "1", "--stage", "resolve", "--workers", "1").code == 0
+    assert list(unfinished_stages(out)["resolve"]) == [0, 2, 4]
+    assert "are not known" in refused("prep", "task", out, "0")
+    assert command("prep", "task", out, "--stage", "resolve", "--memory-gb", "0.01", "--workers", "1").code == 0
+    assert "resolve" not in unfinished_stages(out)
     assert command("prep", "task", out, *numbers(tasks[1:])).code == 0
     assert f"1 of {len(tasks)} tasks of {out} are not finished: 0." in refused("prep", "merge", out)
     assert command("prep", "task", out, *numbers(tasks)).code == 0
     assert command("prep", "merge", out).code == 0
-    assert tree(out) == tree(tmp_path / "one")
+    one, pieces = (
+        {name: sha for name, sha in tree(folder).items() if not IN_RANGES.match(name)}
+        for folder in (tmp_path / "one", out)
+    )
+    assert one == pieces
     assert sorted(documents(out / "train") + documents(out / "valid")) == sorted(texts(0, 100) + texts(1, 50))
     (line,) = map(json.loads, (out / "quarantine.jsonl").open())
     assert (line["file"], line["line"]) == ("a.jsonl", 151)
@@ -74,7 +89,13 @@ def test_added_inputs_are_prepared_alone(tmp_path, tokenizer, deduplicate):
     after = tree(out)
     changed = {name for name in before if after[name] != before[name]}
     assert changed == {"prep/plan.json", "train/manifest.json", "valid/manifest.json"} | (
-        {"prep/drop.json", "train/left_out.json", "valid/left_out.json"} if deduplicate != "none" else set()
+        set()
+        if deduplicate == "none"
+        else {
+            "train/left_out.json",
+            "valid/left_out.json",
+            *(name for name in before if name.startswith("prep/resolve/0")),
+        }
     )
     kept = documents(out / "train") + documents(out / "valid")
     assert len(kept) == 300 if deduplicate != "none" else 320

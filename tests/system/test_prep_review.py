@@ -9,7 +9,6 @@ from data_prep.jobs import (
     Workers,
     merge_tasks,
     plan_only,
-    resolve_tasks,
     run_tasks,
     unfinished_stages,
 )
@@ -46,7 +45,7 @@ def test_folders_of_others_are_left_as_they_are(tmp_path, tokenizer):
         assert f"{out}: not a directory" in refused(*run, out, "--tokenizer", tokenizer / "tokenizer.json")
     tokenizer_train = ["tokenizer", "train", "--input", tmp_path / "a.jsonl", "--out"]
     assert "a.jsonl/tok: not a directory" in refused(*tokenizer_train, tmp_path / "a.jsonl/tok")
-    for work in (lambda out: merge_tasks(out, Workers(1)), lambda out: resolve_tasks(out, 1 << 20)):
+    for work in (lambda out: merge_tasks(out, Workers(1)), lambda out: run_tasks("resolve", out, [], Workers(1))):
         with pytest.raises(UserError, match="typo does not exist"):
             work(tmp_path / "typo")
     assert not (tmp_path / "typo").exists()
@@ -89,7 +88,7 @@ def test_a_damaged_list_of_duplicates_is_not_trusted(tmp_path, tokenizer, damage
         path.unlink()
     else:
         np.save(path, np.zeros(0, np.uint32))
-    with pytest.raises(UserError, match=r"run `maskwright prep task .* --stage resolve"):
+    with pytest.raises(UserError, match=r"1 of \d+ tasks of .* are not finished"):
         merge_tasks(out, Workers(1))
     (out / "manifest.json").unlink()
     prepare_files([tmp_path / "a.jsonl"], tokenizer, out, 1, settings, task_bytes=5000)

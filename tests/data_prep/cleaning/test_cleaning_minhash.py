@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from data_prep.cleaning.near_duplicates import VALUES, bands_and_rows, signatures, sketches
+from data_prep.jobs import PreparationSettings
 
 
 def detection_probability(similarity: float, bands: int, rows: int) -> float:
@@ -40,13 +41,14 @@ def texts(documents: list[list[str]]) -> list[str]:
     return [" ".join(words) for words in documents]
 
 
-def shared(ones: list[list[str]], others: list[list[str]], threshold: float = 0.8) -> float:
+def shared(ones: list[list[str]], others: list[list[str]], threshold: float = 0.7) -> float:
     """The share of pairs that have a band in common."""
     return float((signatures(texts(ones), threshold) == signatures(texts(others), threshold)).any(axis=1).mean())
 
 
 def test_bands_and_rows():
     assert bands_and_rows(0.8) == (11, 11)
+    assert bands_and_rows(PreparationSettings.near_threshold) == (16, 8)
     for threshold in (0.3, 0.5, 0.7, 0.9, 0.95):
         bands, rows = bands_and_rows(threshold)
         assert bands * rows <= VALUES
@@ -70,13 +72,13 @@ def test_estimates(similarity, length):
 def test_detection_follows_the_theory(similarity):
     ones, others = pairs(similarity, 300, 600)
     exact = [jaccard(one, other) for one, other in zip(ones[:30], others, strict=False)]  # they differ little
-    theory = float(np.mean([detection_probability(each, 11, 11) for each in exact]))
+    theory = float(np.mean([detection_probability(each, 16, 8) for each in exact]))
     share = shared(ones, others)
     assert share == pytest.approx(theory, abs=4 * np.sqrt(theory * (1 - theory) / 300) + 0.01)
     if similarity == 0.9:
-        assert share > 0.95
+        assert share > 0.99
     if similarity == 0.5:
-        assert share < 0.05
+        assert share < 0.15
 
 
 def test_a_lower_threshold_finds_more():
@@ -106,33 +108,33 @@ def test_similar_sequences_are_found_by_their_characters(letters, length, identi
 
 def test_short_documents():
     same = "Of four words only"
-    hashes = signatures([same, same, "", "five words make one shingle", "Five words: make one shingle!"])
-    assert hashes.shape == (5, 11)
+    hashes = signatures([same, same, "", "five words make one shingle", "Five words: make one shingle!"], 0.7)
+    assert hashes.shape == (5, 16)
     assert not hashes[:3].any()
     assert hashes[3].all()
     assert (hashes[3] == hashes[4]).all()
-    assert signatures([]).shape == (0, 11)
+    assert signatures([], 0.7).shape == (0, 16)
     ones, others = pairs(0.0, 200, 6)
     assert shared(ones, others) == 0
     assert shared(ones, ones) == 1
 
 
 def test_bands_differ_from_each_other():
-    one_shingle = signatures(["five words make one shingle"])[0]
-    assert len(set(one_shingle.tolist())) == 11
+    one_shingle = signatures(["five words make one shingle"], 0.7)[0]
+    assert len(set(one_shingle.tolist())) == 16
 
 
 def test_signatures_depend_on_the_text_alone(monkeypatch):
     ones, _ = pairs(0.5, 30, 80)
-    whole = signatures(texts(ones))
+    whole = signatures(texts(ones), 0.7)
     assert whole.dtype == np.uint64
-    assert (np.concatenate([signatures([text]) for text in texts(ones)]) == whole).all()
+    assert (np.concatenate([signatures([text], 0.7) for text in texts(ones)]) == whole).all()
     monkeypatch.setattr("data_prep.cleaning.word_hashes.BATCH_TEXTS", 7)
     monkeypatch.setattr("data_prep.cleaning.word_hashes.PART_WORDS", 11)
-    assert (signatures(texts(ones)) == whole).all()
-    assert (np.concatenate([signatures([text]) for text in texts(ones)]) == whole).all()
+    assert (signatures(texts(ones), 0.7) == whole).all()
+    assert (np.concatenate([signatures([text], 0.7) for text in texts(ones)]) == whole).all()
     # the same in every process and on every machine
-    assert signatures(["the quick brown fox jumps over the lazy dog"])[0, :2].tolist() == [
+    assert signatures(["the quick brown fox jumps over the lazy dog"], 0.8)[0, :2].tolist() == [
         2332135150721178723,
         13880405481564707469,
     ]

@@ -22,7 +22,7 @@ from tests.support.slurm_jobs import printing_python, program
 from tests.support.study_runs import kept, study_config, study_data
 
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'
-ARRAY = PrepArray(Path("/shared/data/x"), cpus=3, cluster=ClusterConfig(cpu=True))
+ARRAY = PrepArray(Path("/shared/data/x"), cpus=3, cluster=ClusterConfig(cpu=True), memory_gb=2)
 TASKS = {"task": [[0, 1], [7, 9]], "merge": []}
 
 
@@ -53,11 +53,11 @@ def test_tasks_of_an_element(count: int, total_bytes: int, cpus: int, expected: 
 
 
 def test_stages_wait_for_each_other() -> None:
-    planned = jobs({"scan": [[n] for n in range(5)], "resolve": [], **TASKS})
+    planned = jobs({"scan": [[n] for n in range(5)], "resolve": [[0, 1]], **TASKS})
     ids = {"scan": "1", "resolve": "3", "task": "4"}
     assert [(job.stage, job.options(ids)) for job in planned] == [
         ("scan", ["--array=1-5"]),
-        ("resolve", ["--dependency=afterany:1"]),
+        ("resolve", ["--array=1-1", "--dependency=afterany:1"]),
         ("task", ["--array=1-2", "--dependency=afterok:3", "--kill-on-invalid-dep=yes"]),
         ("merge", ["--dependency=afterany:4"]),
     ]
@@ -114,7 +114,7 @@ def written(array: PrepArray, stages: dict[str, list[list[int]]]) -> JobChain:
 
 
 def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
-    folder = written(nasty, {"scan": [[5]], "resolve": [], **TASKS}).folder
+    folder = written(nasty, {"scan": [[5]], "resolve": [[0, 7]], **TASKS}).folder
     begin = [str(nasty.out.parent), *module_command("launchers.cli", "prep")[1:]]
     for index, numbers in (("1", "01"), ("2", "79")):
         result = run_script(folder / "task.sh", index)
@@ -125,7 +125,7 @@ def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
     out = str(nasty.out)
     for stage, words in (
         ("scan", ["task", out, "--stage", "scan", "--workers", "3", "5"]),
-        ("resolve", ["task", out, "--stage", "resolve"]),
+        ("resolve", ["task", out, "--stage", "resolve", "--memory-gb", "2", "--workers", "3", "0", "7"]),
         ("merge", ["merge", out, "--workers", "3"]),
     ):
         called = run_script(folder / f"{stage}.sh", "1").stdout.split("\n", 1)[1]
