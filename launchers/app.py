@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated
@@ -88,8 +87,11 @@ def _main(
     """Global options. The commands do the work."""
 
 
-def _assemble(words: Sequence[str]) -> typer.Typer:
-    """The program with the command that `words` begin with; with all commands if they begin with none."""
+def command_line(words: Sequence[str] = ()) -> typer.Typer:
+    """The program with the command that `words` begin with; with all commands if they begin with none.
+
+    The imports of all commands take longer than many commands.
+    """
     named = [name for name in COMMANDS if [*words[: name.count(" ") + 1]] == name.split()]
     program = typer.Typer(
         name="maskwright",
@@ -117,6 +119,3 @@ def _assemble(words: Sequence[str]) -> typer.Typer:
 def _keep_blocks(text: str) -> str:
     r"""Mark the indented paragraphs of a help text with \b, so that click does not join their lines."""
     return "\n\n".join(f"\b\n{part}" if part.startswith(" ") else part for part in text.split("\n\n"))
-
-
-app = _assemble(sys.argv[1:])  # the imports of all commands take longer than many commands

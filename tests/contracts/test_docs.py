@@ -14,12 +14,12 @@ import yaml
 
 from evaluation.finetuning import read_suite
 from experiments.layers.__main__ import app as layers
-from launchers.app import app
 from pretrain.config import Config
 from pretrain.config.model import PRESETS
 from pretrain.config_files import load_config
 from pretrain.planning.run_warnings import settings_warnings
 from pretrain.run import EXIT_CODES
+from tests.support.in_process import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md"), *(ROOT / "configs").glob("**/*.md")])

@@ -12,7 +12,6 @@ import torch
 from typer.testing import CliRunner
 
 from data_prep.format import Dataset
-from launchers.app import app
 from pretrain.config import Config
 from pretrain.config_files import load_config
 from pretrain.data import BatchStage, DeviceFeed, Loader, Sources
@@ -20,6 +19,7 @@ from pretrain.model import build, describe_model
 from pretrain.optim import build_optimizer
 from tests.support.datasets import make_dataset
 from tests.support.forked import ROOT
+from tests.support.in_process import app
 
 RECIPES = sorted((ROOT / "configs").glob("*.yaml"))
 SMALL = {"layers": 2, "hidden": 32, "heads": 2}

@@ -38,6 +38,7 @@ MODULES = (
     "deepspeed.module_inject.auto_ep_layer",
     "deepspeed.runtime.zero.muon.muon_optimizer",
     "launchers.app",
+    "launchers.commands.train",
     "launchers.local.local_launch",
     "launchers.local.start_ranks",
     "launchers.watch.run_table",

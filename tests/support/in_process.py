@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
+from launchers.app import command_line
 from launchers.cli import main
+
+app = command_line()
 
 
 class Ended(NamedTuple):

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
-from launchers.app import app
 from pretrain import checkpoint
 from pretrain.config_files import load_config
 from pretrain.data import Batch, BatchStage, Loader, Sources
@@ -22,6 +21,7 @@ from pretrain.reporting import replay
 from pretrain.resuming import check_fits
 from pretrain.run import JournalReader
 from tests.support import runs, text_data
+from tests.support.in_process import app
 
 STEPS = 4
 

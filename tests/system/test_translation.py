@@ -8,10 +8,10 @@ import torch
 from typer.testing import CliRunner
 
 from evaluation.generation import GenerationRequest, Writer
-from launchers.app import app
 from pretrain.export import load_language_model, load_tokenizer
 from pretrain.model import native_encoder
 from tests.support import runs, text_data
+from tests.support.in_process import app
 
 STEPS = 4
 

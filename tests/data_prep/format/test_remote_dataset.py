@@ -20,8 +20,8 @@ from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset
 from data_prep.inspection import document, summary
 from data_prep.storage import Cache
-from launchers.app import app
 from tests.support.datasets import random_dataset
+from tests.support.in_process import app
 from tests.support.web import serving
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 

@@ -13,8 +13,8 @@ from data_prep.format.shard_format import check_index, read_index
 from data_prep.inspection import document, summary, verify_data_set
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options
-from launchers.app import app
 from tests.support.datasets import make_dataset, random_dataset
+from tests.support.in_process import app
 from tests.support.prep import prepare_files, rows_file
 from tests.support.wordpiece_set import wordpiece_set
 

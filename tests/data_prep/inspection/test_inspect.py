@@ -15,9 +15,9 @@ from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, Manifest
 from data_prep.inspection import document, summary
 from data_prep.inspection.summarize import PERCENTILES, Lengths
-from launchers.app import app
 from pretrain.data import Filling
 from tests.support.datasets import make_dataset
+from tests.support.in_process import app
 from tests.support.wordpiece_set import SHIP, WORDS, source, wordpiece_set
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
-from launchers.app import app
+from tests.support.in_process import app
 from tests.support.prep import jsonl
 
 GOOD = jsonl(["never mind the others " * 10] * 40)

@@ -26,12 +26,12 @@ from data_prep.common.errors import UserError
 from evaluation.finetuning import FinetuneResults, FinetuneSettings, Finetuning, experiment, head_training, open_task
 from evaluation.finetuning.head_training import initial_model, train_head
 from evaluation.finetuning.heads import IGNORED, Head, most_likely
-from launchers.app import app
 from pretrain.export import load_model, load_tokenizer
 from pretrain.model import EncoderShape
 from pretrain.model.families import hugging_face_config
 from tests.support.finetuning import WORDS, tiny_model
 from tests.support.hostile_json import NESTED
+from tests.support.in_process import app
 from tests.support.runs import write_config
 
 SETTINGS = FinetuneSettings("classification", epochs=2, lr=1e-3, batch_size=4)

@@ -15,10 +15,10 @@ from evaluation.finetuning import Finetuning, experiment, read_suite
 from evaluation.finetuning.head_training import Diverged
 from evaluation.finetuning.result_file import Epoch, SeedResult
 from evaluation.finetuning.suite import is_above
-from launchers.app import app
 from pretrain.export import model_digest
 from tests.support.finetuning import tiny_model
 from tests.support.forked import ROOT
+from tests.support.in_process import app
 from tests.support.runs import write_config
 
 WORDS = {"good": 1, "bad": 0, "old": 2}

@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 from data_prep.common.errors import UserError
 from evaluation.generation import GenerationRequest, Writer
 from evaluation.generation.decoding import Draws, fill_masks, left_to_right
-from launchers.app import app
 from pretrain.export import load_language_model
-from tests.support.in_process import command
+from tests.support.in_process import app, command
 from tests.support.tiny_models import tiny_model
 from tests.support.wordpiece_set import WORDS, source, wordpiece_set
 

@@ -18,10 +18,10 @@ from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, 
 from evaluation.likelihood.minimal_pairs import MinimalPair, credits, limited, pair_results, read_pairs
 from evaluation.likelihood.predictors import Stream, Unigram, open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
-from launchers.app import app
 from pretrain.masking import Vocabulary
 from tests.support.evaluated import save_model
 from tests.support.hostile_json import DEEPEST
+from tests.support.in_process import app
 
 PAIRS = [
     {"sentence_good": "the captain saw the ship.", "sentence_bad": "captain the ship saw the.", "UID": "order"},

@@ -11,10 +11,10 @@ from data_prep.common.errors import UserError
 from evaluation.likelihood import sentence_scores
 from evaluation.likelihood.predictors import FinishedModel
 from evaluation.likelihood.score_file import ScoreFile
-from launchers.app import app
 from pretrain.export import model_digest
 from tests.support import text_data
 from tests.support.evaluated import save_model
+from tests.support.in_process import app
 
 
 def test_a_stopped_evaluation_goes_on(corpus, tmp_path, monkeypatch):

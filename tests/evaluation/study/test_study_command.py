@@ -7,9 +7,9 @@ import yaml
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from launchers.app import app
 from launchers.commands.study_sweep import finetune_parameters
 from tests.support.finetuning import tiny_tokenizer
+from tests.support.in_process import app
 from tests.support.study_runs import kept, run
 
 

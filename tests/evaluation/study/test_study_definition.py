@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from data_prep.common.errors import UserError
 from evaluation.study import Study, open_unchanged
 from evaluation.study.study_arms import grid
-from launchers.app import app
 from pretrain.config_files import load_config
+from tests.support.in_process import app
 from tests.support.study_runs import kept, study_of
 
 

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from launchers.app import app
 from pretrain.run import RunFolder
 from tests.support.checkpoints import MODEL, make_checkpoint
+from tests.support.in_process import app
 
 
 @pytest.fixture

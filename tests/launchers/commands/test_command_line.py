@@ -15,13 +15,12 @@ import typer.main
 
 from data_prep.common.errors import UserError
 from data_prep.tokenizer import train_tokenizer
-from launchers.app import app
 from launchers.arguments import local
 from launchers.display.usage_errors import examples
 from pretrain.run import RunFolder
 from tests.contracts.test_docs import check_command
 from tests.support.forked import ROOT
-from tests.support.in_process import command
+from tests.support.in_process import app, command
 from tests.support.runs import tiny_config, write_config
 
 
@@ -170,7 +169,8 @@ def test_light_commands_import_no_torch(tmp_path):
         ["plan", "configs/bert-base.yaml", "--vocab-size", "30522", "--gpu", "H100"],
         ["mask", "show", "the ship", "--tokenizer", str(tmp_path / "tok")],
     ]
-    code = f"import sys; from launchers.app import app\nfor words in {lines}: app(words, standalone_mode=False)\n"
+    code = "import sys; from launchers.app import command_line as of\n"
+    code += f"for words in {lines}: of()(words, standalone_mode=False)\n"
     code += "sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -178,8 +178,8 @@ def test_light_commands_import_no_torch(tmp_path):
 
 def test_a_command_imports_no_other_commands():
     """Each process of an array of small tasks would pay for them."""
-    code = "import sys; from launchers.app import app; print(*sys.modules)"
-    words = [sys.executable, "-c", code, "prep", "run", "--input"]
+    code = "import sys; from launchers.app import command_line as of; of(['prep', 'run']); print(*sys.modules)"
+    words = [sys.executable, "-c", code]
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
     names = {name for name in done.stdout.split() if name.startswith(("launchers.commands.", "pretrain.config"))}
     assert names == {"launchers.commands.prep_run"}

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from launchers.app import app
 from pretrain.config_files import load_config
 from tests.support.forked import ROOT
+from tests.support.in_process import app
 from tests.support.runs import environment
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from data_prep.tokenizer import train_tokenizer
-from launchers.app import app
 from launchers.commands.mask_show import encode, pieces
 from pretrain.config import Config
 from pretrain.data import BatchDocument, BatchRows, BatchStage, Loader, MaskedVisit, Sources, masked_visits
 from pretrain.masking import Vocabulary
+from tests.support.in_process import app
 from tests.support.prep import prepare_files
 
 TEXT = "the old ship left the harbour before the storm , and nobody believed that marmaduke would come back ."

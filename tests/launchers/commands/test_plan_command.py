@@ -10,10 +10,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from launchers.app import app
 from pretrain.run import Journal
 from tests.support.datasets import make_dataset
 from tests.support.forked import ROOT
+from tests.support.in_process import app
 
 BASE = ["configs/bert-base.yaml", "--vocab-size", "30522", "--gpus-per-node", "8"]
 

@@ -8,8 +8,8 @@ import yaml
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from launchers.app import app
 from tests.support.datasets import make_dataset
+from tests.support.in_process import app
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from launchers.app import app
 from tests.support.datasets import make_dataset
 from tests.support.forked import ROOT
+from tests.support.in_process import app
 
 PAGE = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8")
 SHARED = "/shared"

@@ -14,11 +14,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from launchers.app import app
 from pretrain.config import OBJECTIVES
 from pretrain.data import Batch, BatchRows
 from pretrain.reporting import replay
 from tests.support.datasets import make_dataset
+from tests.support.in_process import app
 from tests.support.run_folder import STEPS, make_run
 from tests.support.runs import VOCAB_SIZE, tiny_data
 

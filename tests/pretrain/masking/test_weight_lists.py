@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset, WeightList
-from launchers.app import app
 from pretrain.checkpoint import Identity
 from pretrain.config import Config, MaskingConfig
 from pretrain.data import Sources
@@ -20,6 +19,7 @@ from pretrain.reporting import replay
 from tests.support import wordpiece_set as wordpiece
 from tests.support.configs import least_config
 from tests.support.datasets import make_dataset
+from tests.support.in_process import app
 from tests.support.run_folder import make_run
 
 

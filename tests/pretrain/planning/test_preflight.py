@@ -8,11 +8,11 @@ from transformers import BertConfig, BertForMaskedLM
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from launchers.app import app
 from launchers.doctor import examine_machine
 from pretrain.config_files import load_config
 from pretrain.planning import check_start
 from pretrain.run import RunFolder, step_name
+from tests.support.in_process import app
 from tests.support.runs import tiny_config, write_config
 from tests.support.study_runs import kept, study_config, study_data
 from tests.support.text_data import make, text_data

@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from launchers.app import app
 from pretrain.reporting import collect
 from pretrain.reporting.curve_charts import BUCKETS, axes_of, charts_of
 from pretrain.reporting.event_timeline import Start, breaks_of, speeds, time_spent
@@ -17,6 +16,7 @@ from pretrain.reporting.html_page import page
 from pretrain.reporting.page_data import config_rows, read_config
 from pretrain.reporting.prediction_table import predictions_of
 from pretrain.run import Entry, JournalTable
+from tests.support.in_process import app
 from tests.support.report_runs import SECONDS, START, TOKENS, eventful, line, prediction_lines, step_line, write_run
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(2)> & {{script}} \u2028 "\x1b[31m'

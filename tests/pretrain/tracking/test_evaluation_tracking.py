@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from evaluation.likelihood import send_evaluation
-from launchers.app import app
 from pretrain.tracking import RunRecord, Target
 from pretrain.tracking.mlflow_runs import MlflowRun
 from tests.support.evaluated import corpora, save_model
+from tests.support.in_process import app
 from tests.support.runs import write_config
 
 SETTINGS = {"held_out": {"data": "data/valid", "rows": 9}, "pairs": {"file": "pairs.jsonl", "limit": None}}

@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 from data_prep.common.errors import UserError
 from data_prep.common.files import file_lock
 from data_prep.common.urls import hide_secrets, redact
-from launchers.app import app
 from pretrain.config import TrackConfig
 from pretrain.planning import check_tracking
 from pretrain.run import Entry
@@ -29,6 +28,7 @@ from pretrain.tracking.journal_points import SentSteps, metric_name, over_nodes
 from pretrain.tracking.run_record import run_tags
 from pretrain.tracking.tracking_target import page_of_record
 from tests.support.empty_store import copy_empty_store
+from tests.support.in_process import app
 
 
 @pytest.fixture(autouse=True)
