@@ -67,12 +67,12 @@ def prep_run(
         typer.Option(
             min=0.1,
             max=1,
-            help="Jaccard similarity of near duplicates; by default 0.7, which finds 95% of the pairs with 0.8",
+            help="Jaccard similarity of near duplicates; by default 0.7",
         ),
     ] = None,
     near_unit: Annotated[
         Literal["words", "characters"],
-        typer.Option(help="compare 5-grams of words, or 10-grams of characters"),
+        typer.Option(help="5-grams of words, or 10-grams of characters"),
     ] = "words",
     decontaminate: Annotated[
         list[Path] | None,
