@@ -47,7 +47,7 @@ NamedFilters = Annotated[
     typer.Option("--filter", metavar="NAME[=VALUE]", help="a filter of the plan with code from outside; you trust it"),
 ]
 MEMORY_GB = 0.5
-MemoryOption = Annotated[float, typer.Option(min=0.01, help="gigabytes of a process that finds duplicates")]
+MemoryOption = Annotated[float, typer.Option(min=0.01, help="GB of a process that finds duplicates")]
 PlanArgument = Annotated[Path, typer.Argument(metavar="OUT", help="folder of a planned data set", show_default=False)]
 
 Inputs = Annotated[

@@ -67,7 +67,7 @@ def prep_run(
         typer.Option(
             min=0.1,
             max=1,
-            help="Jaccard similarity of near duplicates; by default 0.7",
+            help="least Jaccard similarity; by default 0.7",
         ),
     ] = None,
     near_unit: Annotated[

@@ -104,7 +104,7 @@ def test_each_other_command_has_json():
         ("maskwright che", {"checkpoints"}),
         ("maskwright prep ver", {"verify"}),
         ("maskwright prep verify --j", {"--json"}),
-        ("maskwright evaluate --base", {"--baseline"}),
+        ("maskwright evaluate --uni", {"--unigram"}),
     ],
 )
 def test_bash_completes_commands_and_options(typed, wanted):
