@@ -38,7 +38,7 @@ from evaluation.finetuning.example_files import read_columns, read_table
 from evaluation.finetuning.head_training import initial_model
 from evaluation.generation import Writer
 from evaluation.study import Study
-from launchers.app import command_line
+from launchers.app import program
 from launchers.commands.prep_weights import prep_weights
 from launchers.slurm.job_chain import recorded_jobs
 from launchers.slurm.requeue_decision import LaunchHistory
@@ -402,7 +402,7 @@ def _commands(folder: Path) -> Iterator[Reader]:
 def _command(words: list[str], run: Path) -> None:
     try:
         with _silent():
-            command_line()(words, prog_name="maskwright", standalone_mode=False)
+            program()(words, prog_name="maskwright", standalone_mode=False)
     except SystemExit:
         pass
     except OSError as error:

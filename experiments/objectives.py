@@ -170,7 +170,7 @@ from the masked models with the same seeds, adjusted by Holm's procedure for eac
 
 - BLiMP: {args.pairs_limit} pairs of each set, by pseudo-log-likelihood (masked) or log-likelihood (causal).
 - Nats a token over all ordinary tokens: exact for a causal view, a bound for a masked one
-  ([experiments/text_likelihood.py](../text_likelihood.py)).
+  (`experiments/text_likelihood.py`).
 - SST-2: of the bidirectional model; the causal recipe has only its causal one. The mean over seeds of fine-tuning:
   {sst2_finetuning.settings_of(args)}
 

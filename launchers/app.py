@@ -87,13 +87,13 @@ def _main(
     """Global options. The commands do the work."""
 
 
-def command_line(words: Sequence[str] = ()) -> typer.Typer:
+def program(words: Sequence[str] = ()) -> typer.Typer:
     """The program with the command that `words` begin with; with all commands if they begin with none.
 
     The imports of all commands take longer than many commands.
     """
     named = [name for name in COMMANDS if [*words[: name.count(" ") + 1]] == name.split()]
-    program = typer.Typer(
+    top = typer.Typer(
         name="maskwright",
         help=_keep_blocks(_HELP),
         no_args_is_help=True,
@@ -101,19 +101,19 @@ def command_line(words: Sequence[str] = ()) -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
-    program.callback()(_main)
-    groups = {"": program}
+    top.callback()(_main)
+    groups = {"": top}
     for group, (purpose, example) in _GROUPS.items():
         text = _keep_blocks(f"{purpose}\n\nExample:\n\n    maskwright {group} {example}\n")
         groups[group] = typer.Typer(help=text, short_help=purpose, no_args_is_help=True, rich_markup_mode=None)
-        program.add_typer(groups[group], name=group)
+        top.add_typer(groups[group], name=group)
     for command in named or COMMANDS:
         name = command.replace(" ", "_")
         function = getattr(import_module(f"launchers.commands.{name}"), name)  # imports no slow package
         text, (group, _, word) = inspect.getdoc(function) or "", command.rpartition(" ")
         first = re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
         groups[group].command(word, help=_keep_blocks(text), short_help=first)(function)
-    return program
+    return top
 
 
 def _keep_blocks(text: str) -> str:

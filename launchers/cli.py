@@ -30,7 +30,7 @@ def _main() -> None:
 
     from data_prep.common.errors import UserError, unforeseen
     from data_prep.common.output import guard_output
-    from launchers.app import command_line
+    from launchers.app import program
     from launchers.display import ShowHelp, UsageError, explain_usage_error
     from pretrain.distributed import Threads
 
@@ -39,7 +39,7 @@ def _main() -> None:
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to CPU" not in record.getMessage())
     os.environ.update(Threads.wait_settings())  # torch reads it when it is imported
     try:
-        code = command_line(sys.argv[1:])(prog_name="maskwright", standalone_mode=False)
+        code = program(sys.argv[1:])(prog_name="maskwright", standalone_mode=False)
         sys.stdout.flush()  # here, where its error is reported
     except UserError as error:
         _fail(str(error), 1)

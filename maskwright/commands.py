@@ -17,7 +17,7 @@ import typer
 
 from data_prep.common.errors import UserError
 from data_prep.common.processes import uninterrupted
-from launchers.app import command_line
+from launchers.app import program
 from launchers.local import start_command
 from pretrain.reporting import LINE_SECONDS_VARIABLE
 from pretrain.run import EXIT_CODES
@@ -28,7 +28,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")  # where FORCE_COLOR is set, as in a notebook
 _PROGRESS = re.compile(r"step [\d,]+/(?!.*\| eval )|\s*\d+% ")
-_root: Any = typer.main.get_command(command_line())
+_root: Any = typer.main.get_command(program())
 
 
 def with_options(command: str, *left_out: str) -> Callable[[Function], Function]:

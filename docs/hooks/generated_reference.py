@@ -10,7 +10,7 @@ from mkdocs.structure.pages import Page
 from typer.cli import get_docs_for_click
 
 from data_prep.cleaning import filter_forms, known_filters
-from launchers.app import command_line
+from launchers.app import program
 
 _KEYS = "configuration.md"
 _BOOST = 3  # of the page of keys in the search: what a key means is there
@@ -32,7 +32,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def commands_page() -> str:
     """The help of every command, as Markdown."""
-    command = typer.main.get_command(command_line())
+    command = typer.main.get_command(program())
     page = get_docs_for_click(obj=command, ctx=typer.Context(command), name="maskwright", title="Commands")
     return page.replace("\b\n", "") + filters_table()  # without marks for the help in a terminal
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from launchers.app import command_line
+from launchers.app import program
 from launchers.cli import main
 
-app = command_line()
+app = program()
 
 
 class Ended(NamedTuple):

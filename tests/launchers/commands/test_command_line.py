@@ -169,7 +169,7 @@ def test_light_commands_import_no_torch(tmp_path):
         ["plan", "configs/bert-base.yaml", "--vocab-size", "30522", "--gpu", "H100"],
         ["mask", "show", "the ship", "--tokenizer", str(tmp_path / "tok")],
     ]
-    code = "import sys; from launchers.app import command_line as of\n"
+    code = "import sys; from launchers.app import program as of\n"
     code += f"for words in {lines}: of()(words, standalone_mode=False)\n"
     code += "sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -178,7 +178,7 @@ def test_light_commands_import_no_torch(tmp_path):
 
 def test_a_command_imports_no_other_commands():
     """Each process of an array of small tasks would pay for them."""
-    code = "import sys; from launchers.app import command_line as of; of(['prep', 'run']); print(*sys.modules)"
+    code = "import sys; from launchers.app import program as of; of(['prep', 'run']); print(*sys.modules)"
     words = [sys.executable, "-c", code]
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
     names = {name for name in done.stdout.split() if name.startswith(("launchers.commands.", "pretrain.config"))}
