@@ -77,7 +77,7 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
         if len(shares := data.mixture_of(phase.number)) > 1:
             print_on_rank_zero(mixture_line(phase.name, shares))
         for name, order in data.of_phase(phase.number).mixed().items():
-            print_on_rank_zero(f"{name}: {order}")
+            print_on_rank_zero(f"{name}{f' in phase {phase.name}' if phase.name else ''}: {order}")
     hosts = []
     for host, sees_folder in all_gather_json([socket.gethostname(), folder.config.parent.is_dir()]):
         hosts.append(host)

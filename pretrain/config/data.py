@@ -83,7 +83,7 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _epochs_of_full_rows(self) -> "DataConfig":
         if self.packing == "none" and self.train[0].weight is None:
-            raise ValueError("how often data are read is known for packed rows only; give every source a weight")
+            raise ValueError("how often data are read is known for packed rows only; give every data set a weight")
         return self
 
 

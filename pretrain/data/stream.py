@@ -147,7 +147,8 @@ class RowStream:
 
     def progress(self, position: Position) -> float:
         """Number of epochs read; the current one counts by its windows. Of mixed sources, blocks read a block."""
-        return position.epoch + position.window / self.n_windows
+        windows = self._n_blocks / self._window_blocks if self.order else self.n_windows
+        return position.epoch + position.window / windows
 
     def close(self) -> None:
         """Stop the reading threads."""

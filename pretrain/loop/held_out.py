@@ -25,8 +25,8 @@ import orjson
 from data_prep.common.files import AppendLog
 from data_prep.format import Dataset
 from pretrain.data import BatchRows, DeviceBatch, DeviceFeed, Loader
-from pretrain.distributed import run_on_all_ranks
-from pretrain.engine import Engine
+from pretrain.distributed import print_on_rank_zero, run_on_all_ranks
+from pretrain.engine import Engine, LossSums
 from pretrain.loop.step_metrics import objective_metrics
 from pretrain.masking import IGNORED
 from pretrain.objectives import shares_at
@@ -55,6 +55,7 @@ class HeldOutEvaluation:
         self._path = run.folder.predictions if run.rank == 0 else None
         self._passages: _Passages | None = None
         self._file: AppendLog | None = None
+        self._warned = False
 
     def evaluate(self, engine: Engine, step: int) -> dict[str, float]:
         """Metrics of the weights, also of averaged weights, after `step` steps; a collective."""
@@ -74,20 +75,35 @@ class HeldOutEvaluation:
         self._loader.close()
 
     def _of_sources(self, engine: Engine, step: int) -> dict[str, float]:
-        """The loss of each source. One at a time is open, so that memory does not grow with their number."""
-        losses = {}
+        """The loss of each source. One at a time is open, so that memory does not grow with their number.
+
+        A source without predictions has no loss. It is left out, and the first time a warning says so.
+        """
+        losses, without = {}, []
         for source in sorted({*self._valid.manifest.shard_sources()}):
             with closing(run_on_all_ranks(functools.partial(self._loader_of, source=source))) as loader:
-                loss = self._metrics(engine, step, loader)["eval/loss"]
-                losses[f"eval/source_loss/{source or 'unnamed'}"] = loss
+                sums, name = self._sums(engine, step, loader), source or "unnamed"
+                if all(of_one.predictions for of_one in sums):
+                    losses[f"eval/source_loss/{name}"] = self._summary(step, sums)["eval/loss"]
+                else:
+                    without.append(name)
+        if without and not self._warned:
+            more = f" and {len(without) - 1} more" if without[1:] else ""
+            print_on_rank_zero(f"warning: eval.by_source has no loss of {without[0]}{more}: nothing to predict there")
+            self._warned = True
         return losses
 
     def _metrics(self, engine: Engine, step: int, loader: Loader, averaged: bool = False) -> dict[str, float]:
         """Loss and accuracy of each objective on all rows of a loader."""
+        return self._summary(step, self._sums(engine, step, loader, averaged))
+
+    def _sums(self, engine: Engine, step: int, loader: Loader, averaged: bool = False) -> list[LossSums]:
         n = len(self._config.objective_kinds)
-        sums = [engine.evaluate(self._batches(loader, step, number), averaged) for number in range(n)]
+        return [engine.evaluate(self._batches(loader, step, number), averaged) for number in range(n)]
+
+    def _summary(self, step: int, sums: list[LossSums]) -> dict[str, float]:
         last = max(0, step - 1)
-        shares = shares_at(self._config, last) if n > 1 else ()
+        shares = shares_at(self._config, last) if len(sums) > 1 else ()
         return objective_metrics("eval", self._config, last, shares, sums)
 
     def _batches(self, loader: Loader, step: int, objective: int) -> Iterator[DeviceBatch]:

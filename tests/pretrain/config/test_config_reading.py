@@ -219,7 +219,7 @@ def test_a_mixture_is_a_list_of_paths_with_shares(write):
         ("a", None, None),
         ("b", None, None),
     ]
-    assert "give every source a weight" in refusal(write(LEAST), "data.train=[a, b]", "data.packing=none")
+    assert "give every data set a weight" in refusal(write(LEAST), "data.train=[a, b]", "data.packing=none")
     single = load_config(write(LEAST)).data
     assert [(source.path, source.weight) for source in single.train] == [("data/x", 1)]
 

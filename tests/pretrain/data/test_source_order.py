@@ -16,7 +16,7 @@ from pretrain.data import BatchStage, Loader, MixturePosition, Sources
 from pretrain.data.quotas import Quotas
 from pretrain.data.source_order import SourceOrder, sources_of
 from tests.support.datasets import tokenizer_info
-from tests.support.runs import VOCAB_SIZE, tiny_config
+from tests.support.runs import VOCAB_SIZE, config_file, metric, succeed, tiny_config
 
 SIZES = {"en": 90, "de": 9, "eu": 2}  # documents of 8 tokens, one a block
 
@@ -28,15 +28,15 @@ def order_of(blocks: dict[str, int], *shares: list[float], window: int = 16) -> 
     return SourceOrder(tuple(blocks), tuple(places), np.ones(len(blocks)), quotas)
 
 
-def named_set(folder: Path, sizes: dict[str, int]) -> Dataset:
-    """A data set of one task for each source; the tokens of source n have id 5 + n."""
+def named_set(folder: Path, sizes: dict[str, int], tokens: int = 8) -> Dataset:
+    """A data set of one task for each source, of documents with `tokens` tokens; those of source n have id 5 + n."""
     (folder / "shards").mkdir(parents=True)
     info, shards, sources = tokenizer_info(VOCAB_SIZE), [], []
     for task, (name, documents) in enumerate(sizes.items()):
-        with ShardWriter(folder / "shards", task, info.dtype, block_tokens=8) as writer:
-            writer.add(np.full(8 * documents, 5 + task), np.full(documents, 8))
+        with ShardWriter(folder / "shards", task, info.dtype, block_tokens=tokens) as writer:
+            writer.add(np.full(tokens * documents, 5 + task), np.full(documents, tokens))
         shards += writer.shards
-        sources.append(SourceInfo(f"{name}.txt", name, 1, "0" * 64, task, 1, documents, 8 * documents, 1, {}))
+        sources.append(SourceInfo(f"{name}.txt", name, 1, "0" * 64, task, 1, documents, tokens * documents, 1, {}))
     Manifest.write(folder, info, shards, sources)
     return Dataset(folder)
 
@@ -96,6 +96,8 @@ def test_temperature_and_weights_decide_the_shares_of_sources(tmp_path):
         seen[done // 30] += np.bincount(tokens, minlength=4)[:3]
         position = step.after
     assert len(position.sources[0].turns) == 1
+    read = position.sources[0].window * config.data.window_blocks / dataset.n_blocks
+    assert loader.mixture.streams[0].progress(position.sources[0]) == pytest.approx(read)
     assert seen[0].argmax() == 0
     named = [{"path": path, "sources": {"en": 0, "de": 1, "eu": 1}}]
     weighted = Sources.open(config_of(tmp_path, train=named))
@@ -131,6 +133,20 @@ def test_held_out_rows_of_a_source_hold_nothing_else(tmp_path):
         tokens = np.concatenate([batch.labels for batch in loader.held_out(1, 10**6)])
         assert {*tokens[tokens >= 0].tolist()} == {5 + number}
         assert len(tokens[tokens >= 0]) <= 8 * documents
+
+
+def test_a_source_without_predictions_has_no_loss_in_a_run(tmp_path):
+    """Its only document has one token, which is not drawn: a loss of 0 would say that it is predicted perfectly."""
+    named_set(tmp_path / "train", SIZES)
+    named_set(tmp_path / "valid", {"en": 40, "eu": 1}, tokens=1)
+    phases = [{"name": "one", "steps": 4}, {"name": "two", "steps": 4, "data": {"temperature": 9}}]
+    small = {"data__temperature": 2, "data__window_blocks": 16, "phases": phases, "train__steps": 8}
+    config = config_file(tmp_path, tmp_path / "run", eval__by_source=True, eval__every_steps=4, **small)
+    done = succeed("train", config)
+    assert [*metric(tmp_path / "run", "eval/source_loss/en")] == [4, 8]
+    assert not metric(tmp_path / "run", "eval/source_loss/eu")
+    assert (done.stdout + done.stderr).count("has no loss of eu: nothing to predict there") == 1
+    assert "in phase two: tokens of 3 sources" in done.stdout + done.stderr
 
 
 def test_a_position_of_an_earlier_version_has_no_turns():
