@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict
@@ -242,7 +243,8 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
             def rows(path: Path = path, kind: str = kind, options: Options = options) -> None:
                 source = SourceInput("", str(path), kind)
                 found = examine(source, cache, options)
-                list(RowReader(source, 0, 1 if path.suffix in (".gz", ".zst") else found.bytes, options, cache))
+                end = 1 if path.suffix in (".gz", ".zst") else found.bytes
+                deque(RowReader(source, 0, end, options, cache), 0)  # keeps no row
 
             yield Reader(f"input .{name.partition('.')[2]}", path, rows, form)
     for form, pack in packed.items():

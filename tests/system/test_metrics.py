@@ -30,6 +30,7 @@ SETTINGS = {
 ELSEWHERE = {
     *("speed/mfu", "train/phase", "data/epoch/NAME", "train/skipped", "train/spike", "train/rollback_to"),
     *("train/loss/NAME", "train/masked_accuracy/NAME", "eval/loss/NAME", "eval/masked_accuracy/NAME"),
+    "eval/source_loss/NAME",
     *("train/rows_left_out", "checkpoint/failed", "checkpoint/remote_failed"),
     *(f"system/HOST/gpuN_{what}" for what in ("utilization_percent", "memory_percent", "power_watts")),
     "system/HOST/gpuN_temperature_celsius",
