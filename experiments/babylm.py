@@ -2,8 +2,8 @@
 
     python -m experiments.babylm --input 'books/*.jsonl.zst' --pairs blimp.jsonl.zst
 
-On a CPU the recipe is reduced: three seeds in 150 minutes on two cores. On an H100 it is configs/babylm-10m.yaml in 8.5
-minutes. The text is chosen before, as little is carried there:
+On a CPU the recipe is reduced: three seeds in two hours and a quarter on two cores. On an H100 it is
+configs/babylm-10m.yaml in 8.5 minutes. The text is chosen before, as little is carried there:
 
     python -m experiments.babylm --input 'books/*.jsonl.zst' --text text --select-only
     python -m experiments.babylm --gpu --text text --pairs blimp.jsonl.zst --out OUT/babylm.md

@@ -78,7 +78,6 @@ EXPERIMENTS = [  # in this order: later ones use models of earlier ones
     ("babylm", "--input books.jsonl --work babylm --pairs blimp.jsonl", "| causal | averaged |"),
     ("babylm", "--gpu --minutes 6 --text babylm --work gpu --pairs blimp.jsonl", "| masked | averaged |"),
     ("post_norm", "--input books.jsonl --work post", "| pre-norm-0.001-1 |"),
-    ("books", f"--input books.jsonl --work books {TASKS} 2e-3", "unigram model"),
 ]
 
 
