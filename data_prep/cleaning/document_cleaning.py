@@ -85,12 +85,15 @@ class Cleaning:
         return replace(self, filters=tuple(named))
 
     def check_named(self, named: Iterable[str]) -> None:
-        """Raise UserError unless the user has named each filter from outside, with its value."""
+        """Raise UserError unless the user has named each filter from outside, with its value, and no other filter."""
         allowed = {option._replace(version="") for option in map(FilterOption.parse, named)}
-        outside = {option._replace(version="") for option in self._options if option.from_outside}
+        planned = {option._replace(version="") for option in self._options}
+        outside = {option for option in planned if option.from_outside}
         if unnamed := sorted(map(str, outside - allowed)):
             again = shlex.join(word for text in unnamed for word in ("--filter", text))
             raise UserError(f"The plan has filters from outside Maskwright. If you trust them, name them: {again}")
+        if unplanned := sorted(map(str, allowed - planned)):
+            raise UserError(f"The plan has no --filter {unplanned[0]}. Remove it, or plan with it and another --out.")
 
     def clean(self, texts: Sequence[str]) -> tuple[list[str], list[str]]:
         """The normalized texts, changed by some filters, and the reason for leaving out each: the first, or ""."""

@@ -170,7 +170,12 @@ def join_drops(range_files: Sequence[Path], task: int, drop_file: Path) -> np.nd
 
     Raises DamagedData if a file of a range is missing or damaged, or was written before the task was planned.
     """
-    parts = [np.frombuffer(part, "<u4") for path in range_files for part in read_section(path, task)]
+    parts = []
+    for path in range_files:
+        found = list(read_section(path, task))
+        if len(found) != 1 or len(found[0]) % 4:
+            raise DamagedData(f"{path} has no list of documents for task {task}.")
+        parts.append(np.frombuffer(found[0], "<u4"))
     indices = np.unique(np.concatenate(parts))
     save_array(drop_file, indices)
     return indices

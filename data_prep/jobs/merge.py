@@ -71,7 +71,7 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> Pr
     }
     notes = [*encoder_notes(records), *_split_notes(plan, records)]
     if changed := sum(record.changed for record in records):
-        notes.append(f"{changed:,} documents are kept with a text that filters changed")
+        notes.append(f"filters changed the text of {changed:,} documents that they kept")
     if cut := sum(record.cut_documents for record in records):
         limit = f"more than {MAX_DOCUMENT_BYTES >> 20} MiB"
         notes.append(f"{cut:,} document{' of ' if cut == 1 else 's of '}{limit} {'was' if cut == 1 else 'were'} cut.")

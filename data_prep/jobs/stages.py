@@ -129,7 +129,8 @@ def run_tasks(
         for number in numbers:
             if not 0 <= number < count:
                 raise UserError(f"{out} has no {name} {number}; its {name}s are 0 to {count - 1}.")
-        numbers = numbers or (deduplication.unresolved(plan, out) if stage == "resolve" else [])
+        if stage == "resolve":  # valid results are only verified: a record may be older than damage to its files
+            numbers = numbers or range(count)
         work = functools.partial(_attempt, _work(stage, memory_bytes))
         results = workers.run(work, numbers, out, _shown(show, stage, plan, numbers))
     failed = [(number, result) for number, result in zip(numbers, results, strict=True) if isinstance(result, str)]

@@ -47,7 +47,7 @@ def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
     write_plan(replace(plan, ranges=5), out)
     assert len(tasks) > 2
     assert "0 to" in refused("prep", "task", out, len(tasks))
-    assert f"{len(tasks)} tasks are not scanned" in refused("prep", "task", out, "--stage", "resolve")
+    assert f"{len(tasks)} tasks are not scanned" in refused("prep", "task", out, "--stage", "resolve", "--workers", "1")
     assert "are not known" in refused("prep", "task", out, "0")
     assert "no range 5; its ranges are 0 to 4" in refused("prep", "task", out, "5", "--stage", "resolve")
     assert command("prep", "task", out, *numbers(tasks), "--stage", "scan").code == 0
@@ -62,6 +62,10 @@ def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
     assert "are not known" in refused("prep", "task", out, "0")
     assert command("prep", "task", out, "--stage", "resolve", "--memory-gb", "0.01", "--workers", "1").code == 0
     assert "resolve" not in unfinished_stages(out)
+    damaged = out / "prep/resolve/00003.exact"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert "00003.exact is missing or damaged" in refused("prep", "task", out, "0", "--workers", "1")
+    assert command("prep", "task", out, "--stage", "resolve", "--workers", "1").code == 0
     assert command("prep", "task", out, *numbers(tasks[1:])).code == 0
     assert f"1 of {len(tasks)} tasks of {out} are not finished: 0." in refused("prep", "merge", out)
     assert command("prep", "task", out, *numbers(tasks)).code == 0

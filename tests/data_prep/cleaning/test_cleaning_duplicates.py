@@ -152,6 +152,11 @@ def test_damaged_files_are_refused(tmp_path):
     find_repeats(keys, drop, 1 << 20)
     with pytest.raises(DamagedData, match="no section"):  # of a task that was planned later
         join_drops([drop], len(tasks), tmp_path / "joined.npy")
+    for parts in ([], [b"abc"], [b"", b""]):
+        with section_writer(drop, 1) as add:
+            add(parts)
+        with pytest.raises(DamagedData, match="no list of documents for task 0"):
+            join_drops([drop], 0, tmp_path / "joined.npy")
     with pytest.raises(UserError, match=r"too little .* use --memory-gb"):
         find_repeats(replace(keys, documents=[1 << 30] * len(tasks)), drop, 1 << 20)
 

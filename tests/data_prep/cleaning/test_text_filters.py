@@ -129,7 +129,7 @@ def test_a_filter_by_import_path_has_counts_samples_and_plan(tmp_path, own, prep
     left_out = {"LastWord: digit": len(dropped), "short": 1}
     assert f"left out: {len(dropped)} LastWord: digit, 1 short" in ended.err, ended.err
     assert changed
-    assert f"{changed} documents are kept with a text that filters changed" in ended.err
+    assert f"filters changed the text of {changed} documents that they kept" in ended.err
     manifest = Dataset(out).manifest
     assert (manifest.left_out(), manifest.totals.documents) == (left_out, len(kept))
     assert command("prep", "show", out, str(next(i for i, text in enumerate(kept) if "carolyn" in text))).out.count(
@@ -168,6 +168,8 @@ def test_code_from_outside_runs_only_if_it_is_named_again(tmp_path, own, prepare
         with pytest.raises(UserError, match="name them: --filter"):
             unfinished_stages(out)
         assert own not in sys.modules
+    other = ["--workers", "1", "--filter", option, "--filter", "repetitive"]
+    assert "The plan has no --filter repetitive." in refused("prep", "task", out, "0", *other)
     assert command("prep", "task", out, "0", "--workers", "1", "--filter", option).code == 0
     assert command("prep", "merge", out, "--workers", "1").code == 0
 
