@@ -63,11 +63,3 @@ def test_a_row_without_ordinary_tokens_has_no_prediction():
 def test_constant_weights_count_each_prediction_once():
     found = objective_of(config(weight="constant"), VOCABULARY, 0, "train")(repeated([CLS, 5, 6, UNK, 7, SEP], 9), 1.0)
     assert (found.weights == (found.labels != IGNORED)).all()
-
-
-def test_ranges_of_rates_divide_the_distribution():
-    rows, settings = repeated([CLS, *range(5, 35), SEP], 200), config().masking.diffusion
-    for number in range(3):
-        found = DiffusionTokens(VOCABULARY, settings, 0, "x", (number, 3))(rows, 1.0)
-        counts = (found.tokens == MASK).reshape(200, -1).sum(axis=1)
-        assert (counts.min(), counts.max()) == (10 * number + 1, 10 * number + 10)
