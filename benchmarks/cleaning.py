@@ -36,9 +36,7 @@ def main() -> None:
     parser.add_argument("--input", required=True, type=Path, help="a .jsonl.zst file with a text field")
     parser.add_argument("--evaluation", required=True, type=Path, help="an evaluation file")
     parser.add_argument("--documents", type=int, default=10_000_000, help="hashes to resolve")
-    parser.add_argument(
-        "--ranges", type=int, default=4, help="number of ranges of the hashes, of which one is resolved"
-    )
+    parser.add_argument("--ranges", type=int, default=4, help="number of ranges of the hashes; one is resolved")
     args = parser.parse_args()
     warn_if_busy()
     encoded = texts_of(args.input)

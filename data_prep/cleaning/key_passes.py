@@ -166,7 +166,7 @@ def _stored_keys(keys: KeyRange, task: int) -> Iterator[tuple[np.ndarray, np.nda
 
 
 def join_drops(range_files: Sequence[Path], task: int, drop_file: Path) -> np.ndarray:
-    """Write and return the documents that a task drops: those of all ranges, sorted indices, uint32 [n_dropped].
+    """Write and return the documents that a task drops by any range: sorted indices, uint32 [n_dropped].
 
     Raises DamagedData if a file of a range is missing or damaged, or was written before the task was planned.
     """

@@ -84,7 +84,7 @@ def _check_deduplicates(plan: PreparationPlan) -> None:
 
 
 def scan_record(plan: PreparationPlan, task: int, out: Path) -> ScanRecord | None:
-    """The scan record of a task, None if there is none for this plan. The key files are not read."""
+    """The scan record of a task, or None without one for this plan. The key files are not read."""
     record: ScanRecord | None = json_or_none(_record_path(out, "scan", task), ScanRecord)
     valid = record and (record.hash, record.ranges) == (plan.task_hash(task), plan.ranges)
     return record if valid else None

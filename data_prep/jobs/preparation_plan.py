@@ -82,7 +82,7 @@ class PreparationSettings:
 class PreparationPlan:
     """The work of a preparation, for any number of processes. Equal plans give byte-identical data sets.
 
-    `ranges` is the number of parts in which duplicates are searched. It changes no data set.
+    `ranges` is the number of parts of the search for duplicates. It changes no data set.
     """
 
     inputs: list[Input]

@@ -37,8 +37,8 @@ _EARLY = 4  # processes started before there is work
 class Workers:
     """Worker processes for tasks; a context manager. A single worker runs in this process.
 
-    The first processes start immediately and import their modules while this process plans the work. Of the plan's
-    filters that run code or open files from outside, only those of `filters` are loaded: see Cleaning.check_named.
+    The first processes start immediately and import their modules while this process plans the work. A filter of
+    the plan that runs code from outside is loaded only if `filters` names it: see Cleaning.check_named.
     """
 
     def __init__(self, count: int, filters: Sequence[str] = ()) -> None:

@@ -32,8 +32,8 @@ class TaskRecord:
     `shards`, `text_bytes` and `words` are by split. `lines` counts the lines of the task's range. `drop_sha256`
     identifies the list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents`
     counts documents of fewer than SHORT_TOKENS tokens. `unreadable_bytes` is the size of unreadable rows in the input.
-    `samples` and `changed` are those of TaskDocuments.
-    `cut_documents` counts the documents over the limit that were cut into several.
+    `samples` and `changed` are described in TaskDocuments. `cut_documents` counts the documents over the limit that
+    were cut into several.
     """
 
     hash: str

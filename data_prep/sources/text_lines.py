@@ -306,7 +306,8 @@ def _fasta_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
 def _record(start: int, header: bytes, sequence: bytes, stored: int, part: InputRange) -> SourceRow:
     reason = name = ""
     if not header:
-        reason = "no header: the first line of a FASTA file begins with >"
+        limit = f"at most {part.max_bytes >> 20} MiB"
+        reason = f"no header of {limit}: the first line of a FASTA file begins with >"
     else:
         try:
             name = header.decode()[1:].strip()

@@ -133,7 +133,7 @@ def entrants_of(models: Sequence[Path]) -> list[Entrant]:
     rows = []
     for model in models:
         folder = model_folder(model)
-        load_tokenizer(folder)  # raises UserError if there is none
+        load_tokenizer(folder)  # raises UserError without one
         kind = b"".join(read_bytes(folder / file) for file in ("config.json", "tokenizer.json"))
         key = f"random-{hashlib.sha256(kind).hexdigest()[:8]}"
         title = f"random weights as {model}" if random else "random weights"

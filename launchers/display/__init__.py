@@ -1,7 +1,7 @@
 """Output of commands: tables, progress, JSON files, and messages for command lines that cannot be parsed.
 
 `text_table` and `facts_table` make tables, and `text_console` prints them. `CommandProgress` is the progress line of a
-command, and `interruptible` says after Ctrl-C how to go on. `check_json_output` checks the file of `--json` before the
+command, and `interruptible` says after Ctrl-C how to resume. `check_json_output` checks the file of `--json` before the
 work, and `write_json_output` writes it. `explain_usage_error` describes a `UsageError`. `marked` marks the predicted
 tokens of a document. `show_totals` and `print_prepared` show the progress and the result of `prep` commands,
 `print_scaling` a table of `plan`.

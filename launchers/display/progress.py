@@ -20,7 +20,7 @@ PLAIN_SECONDS = 10  # seconds between lines if stderr is not a terminal
 
 @contextmanager
 def interruptible(resumes: bool) -> Iterator[None]:
-    """Say after Ctrl-C that the command stopped and, if it `resumes`, how to go on."""
+    """Say after Ctrl-C that the command stopped and, if it `resumes`, how to resume."""
     try:
         yield
     except KeyboardInterrupt:

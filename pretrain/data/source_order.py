@@ -95,7 +95,7 @@ class SourceOrder:
     def window(self, turns: Turns, window: int, seed: int, start: str) -> NDArray[np.int64]:
         """The blocks of a window, source by source: int64 [blocks].
 
-        Each source has its own epochs, each in another order. start: keys the order beside the seed.
+        Each source has its own epochs, each in another order. start: keys the order, with the seed.
         """
         before, after = self._before(turns, window), self._before(turns, window + 1)
         changed = np.flatnonzero(after > before)

@@ -232,8 +232,9 @@ def row_stream(
     Raises:
         UserError: if the data set lacks word starts or targets.
     """
-    reader = BlockReader(dataset, substitute, flag_reader(dataset, flags))
     only = None if source_name is None else sources_of(dataset)[source_name][0]
+    groups = order.blocks if order else () if only is None else (only,)
+    reader = BlockReader(dataset, substitute, flag_reader(dataset, flags), groups)
     return RowStream(reader, seed, window_blocks, packing, source, look_ahead, order, only)
 
 

@@ -4,7 +4,7 @@ The plan needs only document lengths. A block is read, in one contiguous read, w
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -65,10 +65,17 @@ class BlockReader:
         substitute: key for the choice of replacements of damaged blocks; None if damage ends the run. The tokens of a
             replacement are repeated or cut to the needed length, so the plan stays the same on every rank.
         flags: flags of a block's tokens, if any.
+        groups: [blocks] of each group, int64; only a block of its group replaces a block. By default all are one group.
     """
 
-    def __init__(self, blocks: Blocks, substitute: Key | None = None, flags: ReadFlags | None = None):
-        self.blocks, self._substitute, self.flags = blocks, substitute, flags
+    def __init__(
+        self,
+        blocks: Blocks,
+        substitute: Key | None = None,
+        flags: ReadFlags | None = None,
+        groups: Sequence[NDArray[np.int64]] = (),
+    ):
+        self.blocks, self._substitute, self.flags, self._groups = blocks, substitute, flags, groups
         self._reported: set[int] = set()
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="read-blocks")
 
@@ -110,10 +117,11 @@ class BlockReader:
             out.flags[:] = self.flags(out.tokens, block)
 
     def _substitute_block(self, block: int, out: Space, error: DamagedData, key: Key) -> None:
-        n_blocks = self.blocks.n_blocks
+        group = next((group for group in self._groups if block in group), np.arange(self.blocks.n_blocks))
+        n_blocks = len(group)
         first = int(draw(key, 1, block & 0xFFFFFFFF, block >> 32, 0)[0] % np.uint64(n_blocks))
         places = (first + np.arange(min(_SUBSTITUTES, n_blocks))) % n_blocks
-        for other in permute(places, n_blocks, key, 0).tolist():
+        for other in group[permute(places, n_blocks, key, 0)].tolist():
             try:
                 space = self.space(int(self.blocks.document_lengths(other).sum()))
                 self._read_block(other, space)

@@ -77,7 +77,7 @@ class HeldOutEvaluation:
     def _of_sources(self, engine: Engine, step: int) -> dict[str, float]:
         """The loss of each source. One at a time is open, so that memory does not grow with their number.
 
-        A source without predictions has no loss. It is left out, and the first time a warning says so.
+        A source without predictions has no loss. It is left out. A warning names it the first time.
         """
         losses, without = {}, []
         for source in sorted({*self._valid.manifest.shard_sources()}):

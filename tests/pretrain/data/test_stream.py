@@ -455,6 +455,17 @@ def test_a_damaged_block_is_replaced_alike_on_every_rank():
         steps(1, [3], substitute=None)
 
 
+def test_a_block_of_the_same_source_replaces_a_block():
+    blocks = numbered([[4], [4], [4], [4]])
+    blocks.damaged = (1, 2)
+    reader = BlockReader(blocks, (1, 2), groups=(np.array([0, 1]), np.array([2]), np.array([3])))
+    out = reader.space(4)
+    assert reader.read([1], [out]) == [False]
+    assert out.tokens.tolist() == blocks.tokens(0).tolist()
+    with pytest.raises(DamagedData):  # nothing of its source is left
+        reader.read([2], [out])
+
+
 def test_a_stand_in_has_its_own_marks_and_must_be_readable():
     """The marks of a block can be damaged too; then another block replaces it."""
 
