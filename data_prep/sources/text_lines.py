@@ -306,8 +306,7 @@ def _fasta_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
 def _record(start: int, header: bytes, sequence: bytes, stored: int, part: InputRange) -> SourceRow:
     reason = name = ""
     if not header:
-        limit = f"at most {part.max_bytes >> 20} MiB"
-        reason = f"no header of {limit}: the first line of a FASTA file begins with >"
+        reason = "no header, or one that is too long: the first line of a FASTA file begins with >"
     else:
         try:
             name = header.decode()[1:].strip()

@@ -81,7 +81,7 @@ def test_fasta_records_that_cannot_be_used(tmp_path):
         tmp_path / "a.fasta", b"MKTA\nYI\n>long\nAAAAAA\nAAAAAA\n>\xff\nM\n>good\nMK\n>long line\nAAAAAAAAAAAAA\n"
     )
     assert [(row.line, row.text, row.reason) for row in open_all(path, Options(id_field="header"), max_bytes=11)] == [
-        (1, "", "no header of at most 64 MiB: the first line of a FASTA file begins with >"),
+        (1, "", "no header, or one that is too long: the first line of a FASTA file begins with >"),
         (3, "A" * 11, ""),
         (3, "A", ""),
         (6, "", "invalid UTF-8 at byte 1 of the document: save the file as UTF-8, as with iconv -f LATIN1 -t UTF-8"),
