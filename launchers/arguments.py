@@ -55,8 +55,8 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         metavar="[NAME=]FILE",
-        help="file, folder, quoted glob, URL, hub:DATASET or pair:SOURCE,TARGET; NAME is its source. Repeat it for "
-        "more. Formats: jsonl, txt, fasta (all also .gz, .zst), parquet",
+        help="file, folder, quoted glob, URL, hub:DATASET or pair:SOURCE,TARGET; NAME is its source (*: its folder). "
+        "Repeat it. Formats: jsonl, txt, fasta (all also .gz, .zst), parquet",
     ),
 ]
 MoreInputs = Annotated[

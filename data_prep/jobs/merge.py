@@ -50,7 +50,9 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> Pr
         if not any(record.documents(split) for record in records):
             raise NoDocuments(_no_documents(plan, records, split))
     written = {out / split / name for split in plan.splits for name in ("", "shards", "tokenizer")} | {out}
-    written |= {out / "prep" / name for name in ("", "tasks", "scan", "resolve", "drop", "quarantine", "tokenizer")}
+    written |= {
+        out / "prep" / name for name in ("", "tasks", "scan", "resolve", "files", "drop", "quarantine", "tokenizer")
+    }
     for temporary in (path for folder in written for path in folder.glob(".*.tmp")):
         if is_abandoned(temporary):
             temporary.unlink(missing_ok=True)
@@ -186,7 +188,8 @@ def _split_notes(plan: PreparationPlan, records: Sequence[TaskRecord]) -> list[s
     if not texts:
         return []
     separator = plan.settings.reading.separator
-    name = texts[0].name if len(texts) == 1 else f"{len(texts):,} text files"
+    files = sum(given.files for given in texts)
+    name = texts[0].name if files == 1 else f"{files:,} text files"
     how = {"blank": "split at empty lines", "line": "one document a line", "file": "one document a file"}
     count = f"{documents:,} document{'' if documents == 1 else 's'}"
     split = how.get(separator, "split at lines of this text")

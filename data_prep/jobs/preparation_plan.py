@@ -33,13 +33,17 @@ _NEW_OUT = "choose a new --out folder"
 
 @dataclass(frozen=True)
 class Input:
-    """One input, identified by its content. `name` is for display; `source` is the source name that the user gave."""
+    """One input, identified by its content: a file, or a group of `files` (see file_groups.py).
+
+    `name` is for display; `source` is the source name that the user gave.
+    """
 
     name: str
     source: str
     kind: str
     bytes: int
     digest: str
+    files: int = 1
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def extend(
     plan is not in `inputs` or its content has changed.
     """
     sizes = sum(given.bytes for given in examined)
-    task_bytes = task_bytes or max(MIN_TASK_BYTES, min(MAX_TASK_BYTES, sizes // 256))
+    task_bytes = task_bytes or task_size(sizes)
     if sizes > MAX_TASKS * task_bytes:
         raise UserError(
             f"Tasks of {task_bytes / 1e6:g} MB would be {sizes // task_bytes:,}; raise --task-mb to "
@@ -185,22 +189,33 @@ def extend(
     locations: list[str | None] = [None] * len(planned)
     numbers: dict[Any, list[int]] = {}
     for number, old in reversed(list(enumerate(planned))):
-        numbers.setdefault((old.source, old.kind, old.bytes, old.digest), []).append(number)
-    for given, seen, name in zip(inputs, examined, _names(inputs), strict=True):
-        if same := numbers.get((given.source, given.kind, seen.bytes, seen.digest)):
+        numbers.setdefault((old.source, old.kind, old.bytes, old.digest, old.files), []).append(number)
+    for given, seen, name in zip(inputs, examined, display_names(inputs), strict=True):
+        if same := numbers.get((given.source, given.kind, seen.bytes, seen.digest, given.files)):
             locations[same.pop()] = given.location
             continue
         tasks += [PlannedTask(len(planned), *cut) for cut in cuts(seen, task_bytes)]
-        planned.append(Input(name, given.source, given.kind, seen.bytes, seen.digest))
+        name += f" and {given.files - 1:,} more" if given.files > 1 else ""
+        planned.append(Input(name, given.source, given.kind, seen.bytes, seen.digest, given.files))
         locations.append(given.location)
     for old, location in zip(planned, locations, strict=True):
         if location is None:
-            raise UserError(
-                f"The input {old.name} that was prepared before has changed or is not given now; a data set can only "
-                "grow: give all earlier inputs unchanged, or choose a new --out folder."
-            )
+            raise changed(old.name)
     ranges = plan.ranges if plan.tasks else min(MAX_RANGES, 1 + sizes // RANGE_BYTES)
     return replace(plan, inputs=planned, tasks=tasks, ranges=ranges), [str(location) for location in locations]
+
+
+def task_size(input_bytes: int) -> int:
+    """The default size of tasks: a few hundred for inputs of so many bytes."""
+    return max(MIN_TASK_BYTES, min(MAX_TASK_BYTES, input_bytes // 256))
+
+
+def changed(name: str) -> UserError:
+    """The error for an input of the plan that is not among the inputs of the command."""
+    return UserError(
+        f"The input {name} that was prepared before has changed or is not given now; a data set can only grow: give "
+        "all earlier inputs unchanged, or choose a new --out folder."
+    )
 
 
 def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
@@ -221,7 +236,7 @@ def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
     return ranges
 
 
-def _names(inputs: Sequence[SourceInput]) -> list[str]:
+def display_names(inputs: Sequence[SourceInput]) -> list[str]:
     """The locations without their common parent folder, so that names do not change if that folder moves."""
     parts = [shown(given.location).split("/") for given in inputs]
     shared = 0
@@ -287,7 +302,7 @@ def locations_path(out: Path) -> Path:
 def read_locations(out: Path) -> InputLocations:
     """The locations of the last `prep run`; raises UserError if the file is missing or damaged."""
     read: InputLocations = read_json(
-        locations_path(out), InputLocations, hint="run `maskwright prep run --plan-only` again"
+        locations_path(out), InputLocations, MAX_PLAN_BYTES, "run `maskwright prep run --plan-only` again"
     )
     return read
 

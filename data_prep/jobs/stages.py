@@ -19,6 +19,7 @@ from data_prep.common.files import LockHeldError, file_lock, fsync_path, make_fo
 from data_prep.common.urls import is_url
 from data_prep.format import Dataset, TokenizerInfo
 from data_prep.jobs import deduplication
+from data_prep.jobs.file_groups import group_files, write_groups
 from data_prep.jobs.merge import NoDocuments, Prepared, encoder_notes, merge
 from data_prep.jobs.preparation_plan import (
     InputLocations,
@@ -227,9 +228,10 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
     settings, notes = _with_evaluation(request)
     plan = open_plan(out, info, settings)
     inputs = _outside(request.inputs, out)
-    examined = [examine(source, cache, settings.reading) for source in inputs]
+    examined = [(source, examine(source, cache, settings.reading)) for source in inputs]
     known = len(plan.tasks)
-    plan, locations = extend(plan, inputs, examined, request.task_bytes)
+    grouped, groups = group_files(plan, out, examined, request.task_bytes)
+    plan, locations = extend(plan, *zip(*grouped, strict=True), request.task_bytes)
     if len(plan.tasks) > known:
         sample = CorpusSample(inputs, settings.reading, SAMPLE_BYTES, cache, SAMPLE_BYTES // 16)
         texts = map(settings.cleaning.normalized, sample)
@@ -247,6 +249,7 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
         notes.append(f"{number} not read. The largest is {first}. {how_to_convert(first)}.")
     place = InputLocations(locations, str(cache.folder), cache.max_bytes, request.allow_unreadable, unread)
     write_json(locations_path(out), asdict(place))
+    write_groups(groups, out)
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)
     if settings.evaluation_sha256:

@@ -18,8 +18,9 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import atomic_writer, make_folder, sha256_file
 from data_prep.common.urls import shown
 from data_prep.format import TokenizerInfo
+from data_prep.jobs.file_groups import read_group
 from data_prep.jobs.preparation_plan import InputLocations, PreparationPlan, evaluation_path, read_locations, read_plan
-from data_prep.sources import RowReader, SourceInput, SourceRow, examine
+from data_prep.sources import GroupReader, RowReader, SourceInput, SourceRow, examine
 from data_prep.storage import Cache
 from data_prep.tokenizer import Encoders, load
 
@@ -138,13 +139,18 @@ class TaskDocuments:
         self._cleaning, self._evaluation, self._quarantine = context.cleaning, context.evaluation, quarantine
         self._input = context.plan.inputs[unit.input]
         cache = Cache(context.locations.cache, context.locations.cache_bytes)
-        source = SourceInput(self._input.source, context.locations.locations[unit.input], self._input.kind)
-        if source.kind != "hub" and examine(source, cache, self._settings.reading).digest != self._input.digest:
-            raise UserError(f"{shown(source.location)} has changed since it was planned; run the same command again.")
+        location, options = context.locations.locations[unit.input], self._settings.reading
+        source = SourceInput(self._input.source, location, self._input.kind, self._input.files)
         self.left_out: Counter[str] = Counter()
         self.samples: dict[str, list[str]] = {}
         self.changed = self.unreadable_bytes = 0
-        self.rows = RowReader(source, unit.first, unit.last, self._settings.reading, cache)
+        if source.files > 1:
+            files = read_group(context.out, self._input).files
+            self.rows: GroupReader | RowReader = GroupReader(source, files, options, cache)
+            return
+        if source.kind != "hub" and examine(source, cache, options).digest != self._input.digest:
+            raise UserError(f"{shown(source.location)} has changed since it was planned; run the same command again.")
+        self.rows = RowReader(source, unit.first, unit.last, options, cache)
 
     def __iter__(self) -> Iterator[list[SourceRow]]:
         batch: list[SourceRow] = []
@@ -192,4 +198,5 @@ class TaskDocuments:
         self.left_out["unreadable"] += 1
         self.unreadable_bytes += size
         if self._quarantine is not None:
-            self._quarantine.write(Unreadable(self._input.name, line, reason, size))
+            file, line = self.rows.origin(line)
+            self._quarantine.write(Unreadable(file or self._input.name, line, reason, size))

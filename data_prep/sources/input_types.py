@@ -53,11 +53,15 @@ class Options:
 
 
 class SourceInput(NamedTuple):
-    """One input. kind: jsonl, txt, fasta, parquet, hub or pair; location: a path, a URL, `hub:...` or `pair:...`."""
+    """One input. kind: jsonl, txt, fasta, parquet, hub or pair; location: a path, a URL, `hub:...` or `pair:...`.
+
+    Of a group of `files`, it is the location of the first one.
+    """
 
     source: str
     location: str
     kind: str
+    files: int = 1
 
 
 class SourceRow(NamedTuple):
@@ -104,6 +108,10 @@ class InputRange:
         """Count the document that begins at this line as cut. A second call for the same document does nothing."""
         self.cut_documents += line != self._last_cut
         self._last_cut = line
+
+    def origin(self, line: int) -> tuple[str, int]:
+        """The name of a line's file, if the input is a group of files, and the line in this file."""
+        return "", line
 
     def stored(self, text_bytes: int) -> int:
         """The bytes of the file for so many bytes of its text, at the compression so far."""

@@ -13,7 +13,7 @@ from data_prep.common.urls import Remote, file_name, is_url, open_remote, remote
 from data_prep.sources.input_types import HUB, PAIR, SUFFIXES, SourceInput, kind_of
 from data_prep.storage import OTHER_FILES, folder_kind, is_run
 
-_NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
+_NAMED = re.compile(r"([A-Za-z0-9_-]+|\*)=(.+)", re.DOTALL)
 _KNOWN = "Inputs end in .jsonl, .txt, .fasta or .fa (also with .gz or .zst) or .parquet."
 _LONGEST = 40  # characters of a path that a command repeats
 _PANDAS = "python -c 'import pandas, sys; pandas.%s.to_parquet(sys.argv[2])' {path} {stem}.parquet"
@@ -49,7 +49,8 @@ def find_inputs(values: Iterable[str | Path], unread: dict[str, int] | None = No
     Folders in a folder that Maskwright wrote are not read. `unread` gets them with a / at the end, and no bytes.
 
     A value is a file, a folder (all readable files in it), a glob pattern, a URL of these,
-    `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV` or `pair:SOURCE,TARGET`. `NAME=VALUE` also names the source.
+    `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV` or `pair:SOURCE,TARGET`. `NAME=VALUE` also names the source;
+    with `*=VALUE`, the folder directly below VALUE (below the part before a pattern) that holds a file does.
 
     Files of a folder or pattern are sorted. Links are followed. A file that is named twice is read once, under the
     first name. Raises UserError for a value without inputs, an unknown type, a name that is not UTF-8, a link to a
@@ -68,7 +69,8 @@ def find_inputs(values: Iterable[str | Path], unread: dict[str, int] | None = No
             except UnicodeEncodeError:  # the plan and the manifest could not store it
                 raise UserError(f"The name {location!r} is not in UTF-8; rename it.") from None
             identity = location if is_url(location) or kind in ("hub", "pair") else os.path.realpath(location)
-            inputs.setdefault(identity, SourceInput(source, location, kind))
+            name = _folder_source(value, location) if source == "*" else source
+            inputs.setdefault(identity, SourceInput(name, location, kind))
     return list(inputs.values())
 
 
@@ -94,6 +96,20 @@ def _split_name(value: str) -> tuple[str, str]:
     if match is None or os.path.exists(value) or (has_magic(value) and glob(value, recursive=True)):
         return "", value
     return match[1], match[2]
+
+
+def _folder_source(value: str, location: str) -> str:
+    """The first folder of a location below `value`, which names its source."""
+    root = re.split(r"[*?[]", value)[0] if has_magic(value) and not os.path.exists(value) else f"{value}/"
+    root = root[: root.rfind("/") + 1]
+    root = root if is_url(value) else os.path.join(os.path.abspath(root), "")
+    folder, below, _ = location.removeprefix(root).partition("/")
+    if not below or not location.startswith(root) or not _NAMED.fullmatch(f"{folder}=x"):
+        raise UserError(
+            f"{shown(location)} is in no folder below {shown(value)} that can name its source with letters, digits, _ "
+            "and -. Move or rename it, or name each source: --input NAME=FOLDER."
+        )
+    return folder
 
 
 def _locations(value: str, unread: dict[str, int]) -> list[str]:

@@ -126,6 +126,22 @@ def test_source_names(tmp_path, monkeypatch):
         find_inputs(["b d=a.jsonl"])
 
 
+def test_folders_name_their_sources(tmp_path, monkeypatch, web):
+    monkeypatch.chdir(tmp_path)
+    for name in ("deu_Latn/b.txt", "deu_Latn/train/a.txt", "ell_Grek/a.txt"):
+        for root in (tmp_path / "in", web.folder):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).touch()
+    for value in ("in", "in/", "in/*", "in/**/*.txt", "in/*_*/", str(tmp_path / "in"), web.url, f"{web.url}/**/*.txt"):
+        assert [item.source for item in find_inputs([f"*={value}"])] == ["deu_Latn", "deu_Latn", "ell_Grek"], value
+    for name in ("in/c.txt", "in/a.b/c.txt"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).touch()
+        with pytest.raises(UserError, match=rf"{name} is in no folder below in that can name its source with letters"):
+            find_inputs(["*=in"])
+        Path(name).unlink()
+
+
 def test_file_urls_are_local_paths(tmp_path, cache):
     (tmp_path / "a.jsonl").write_bytes(jsonl(["a"]))
     inputs = find_inputs([f"file://{tmp_path}/a.jsonl", f"local://{tmp_path}/*.jsonl", tmp_path / "a.jsonl"])
