@@ -2,8 +2,7 @@
 
 `Cleaning` normalizes text and applies filters; each `TextFilter` is a file in `filters/`, or a class by import path.
 `Grams` finds text of evaluation sets. For exact and near duplicates, `key_writer` writes keys of documents,
-`find_repeats` compares the keys of a `KeyRange`, and `join_drops` joins the results. `count_words` counts words and
-bytes.
+`find_repeats` compares the keys of a `KeyRange`, and `join_drops` joins the results.
 """
 
 import lazy_loader

@@ -7,4 +7,3 @@ from .key_passes import key_writer as key_writer
 from .text_filter import TextFilter as TextFilter
 from .text_filter import filter_forms as filter_forms
 from .text_filter import known_filters as known_filters
-from .word_counts import count_words as count_words

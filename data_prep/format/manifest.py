@@ -118,15 +118,14 @@ class TokenizerInfo:
 
 @dataclass(frozen=True)
 class DataSetTotals:
-    """Sums over all shards, and over all inputs of the words between white space and the UTF-8 bytes of their texts.
+    """Sums over all shards, and over all inputs of the UTF-8 bytes of their texts.
 
-    `words` and `text_bytes` are None if an earlier version of Maskwright, which did not count them, made the data set.
+    `text_bytes` is None if an earlier version of Maskwright, which did not count them, made the data set.
     """
 
     documents: int
     tokens: int
     blocks: int
-    words: int | None = None
     text_bytes: int | None = None
 
 
@@ -157,9 +156,9 @@ class ShardInfo:
 class SourceInfo:
     """One input, usually a file. Its blocks have the task numbers `first_task` to `first_task + tasks - 1`.
 
-    `source` is the name that the user gave to inputs of this kind, or empty. `documents`, `tokens`, `text_bytes`
-    (of UTF-8) and `words` (see DataSetTotals) are those in this data set. `left_out` counts, by reason, the documents
-    that are in no data set of the preparation.
+    `source` is the name that the user gave to inputs of this kind, or empty. `documents`, `tokens` and
+    `text_bytes` (of UTF-8) are those in this data set. `left_out` counts, by reason, the documents that are in no data
+    set of the preparation.
     """
 
     name: str
@@ -172,7 +171,6 @@ class SourceInfo:
     tokens: int
     text_bytes: int
     left_out: dict[str, int]
-    words: int | None = None
 
 
 @dataclass(frozen=True)
@@ -238,11 +236,9 @@ class Manifest:
 
 def _totals(shards: Sequence[ShardInfo], sources: Sequence[SourceInfo]) -> DataSetTotals:
     sums = {name: sum(getattr(shard, name) for shard in shards) for name in ("documents", "tokens", "blocks")}
-    words = [source.words for source in sources if source.words is not None]
     complete = sum(source.documents for source in sources) == sums["documents"]  # the inputs have every document
     return DataSetTotals(
         **sums,
-        words=sum(words) if complete and len(words) == len(sources) else None,
         text_bytes=(sum(source.text_bytes for source in sources) or None) if complete else None,
     )
 
@@ -310,6 +306,10 @@ def _parse_manifest(path: str, raw: Any) -> Manifest:
             f"{path} has format version {reprlib.repr(version)}, this Maskwright reads versions {FORMAT_VERSION} and "
             f"{TARGETS_VERSION}; prepare the data again."
         )
+    sources = raw.get("sources")
+    for part in (raw.get("totals"), *(sources if type(sources) is list else ())):
+        if type(part) is dict:
+            part.pop("words", None)  # which earlier versions counted
     manifest: Manifest = typed(Manifest, raw)
     manifest.tokenizer.check()
     if manifest.dtype != manifest.tokenizer.dtype.name:
@@ -329,7 +329,7 @@ def _parse_manifest(path: str, raw: Any) -> Manifest:
             raise ValueError(f"{reprlib.repr(source.name)} has {source.tasks} tasks from {source.first_task} on")
     for name, total in asdict(_totals(manifest.shards, manifest.sources)).items():
         if getattr(manifest.totals, name) not in (None, total):
-            parts = "inputs" if name in ("words", "text_bytes") else "shards"
+            parts = "inputs" if name == "text_bytes" else "shards"
             raise ValueError(f"the {parts}' {name} do not add up to the total")
     computed = index_fingerprint(manifest.shards)
     if manifest.index_fingerprint not in (None, computed):

@@ -93,7 +93,6 @@ def summary(
         "fingerprint": manifest.fingerprint,
         **_statistics(total, dataset),
         "left_out_samples": dataset.left_out_samples,
-        "text_words": manifest.totals.words,
         "blocks": manifest.totals.blocks,
         "shards": len(manifest.shards),
         "bytes": sum(shard.bytes + shard.index_bytes for shard in manifest.shards),
@@ -148,7 +147,7 @@ def _count(dataset: Dataset, progress: Callable[[int, int], None] | None) -> tup
 def _statistics(group: _Group, dataset: Dataset) -> dict[str, Any]:
     """Counts and rates of a group; None for values that the data set does not determine.
 
-    `words` are those of the tokenizer, `text_words` those between white space.
+    `words` are those of the tokenizer.
     """
     counts, tokens, words = group.token_counts, int(group.token_counts.sum()), group.words
     if words is None and dataset.begins_word is not None and tokens:
@@ -156,14 +155,12 @@ def _statistics(group: _Group, dataset: Dataset) -> dict[str, Any]:
     unk = dataset.manifest.tokenizer.special_ids.get("unk")
     unknown = int(counts[unk]) if unk is not None else 0
     text_bytes = sum(source.text_bytes for source in group.inputs)
-    text_words = [source.words for source in group.inputs if source.words is not None]
     left_out = sum((Counter(source.left_out) for source in group.inputs), Counter())
     return {
         "documents": group.documents,
         "tokens": tokens,
         "words": words,
         "tokens_per_word": tokens / words if words else None,
-        "text_words": sum(text_words) if group.inputs and len(text_words) == len(group.inputs) else None,
         "text_bytes": text_bytes or None,
         "bytes_per_token": text_bytes / tokens if text_bytes and tokens else None,
         "unknown": unknown,

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from data_prep.cleaning import count_words
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
 from data_prep.sources import Options, SourceInput, examine
@@ -51,11 +50,11 @@ def count_texts(texts: Iterable[str]) -> TextSurvey:
     documents = size = characters = words = letters = cased = 0
     kinds, spelled = Counter[str](), Counter[str]()
     for text in texts:
-        numbers, sizes = count_words([text])
+        split = text.split()
         documents, characters = documents + 1, characters + len(text)
-        words, size = words + int(numbers[0]), size + int(sizes[0])
-        kinds.update(text.split())
-        spelled.update("".join(text.split()))
+        words, size = words + len(split), size + len(text.encode())
+        kinds.update(split)
+        spelled.update("".join(split))
         letters += sum(map(str.isalpha, text))
         cased += sum(a != b for a, b in zip(text.lower(), text.upper(), strict=False))
     has_spaces = characters <= _LONG_WORD * words

@@ -136,7 +136,6 @@ def _sources(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -
                 tokens=sum(record.tokens(split) for record in done),
                 text_bytes=sum(record.text_bytes[split] for record in done),
                 left_out=_left_out(done),
-                words=sum(record.words[split] for record in done),
             )
         )
     return sources

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from data_prep.cleaning import count_words
 from data_prep.common.files import sha256_file, write_json
 from data_prep.common.reading import json_or_none
 from data_prep.format import ShardInfo, ShardWriter
@@ -29,7 +28,7 @@ UNCHANGED, LONG_PAIR = "unchanged", "long pair"
 class TaskRecord:
     """The record of a finished task, OUT/prep/tasks/NNNNN.json.
 
-    `shards`, `text_bytes` and `words` are by split. `lines` counts the lines of the task's range. `drop_sha256`
+    `shards` and `text_bytes` are by split. `lines` counts the lines of the task's range. `drop_sha256`
     identifies the list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents`
     counts documents of fewer than SHORT_TOKENS tokens. `unreadable_bytes` is the size of unreadable rows in the input.
     `samples` and `changed` are described in TaskDocuments. `cut_documents` counts the documents over the limit that
@@ -48,7 +47,6 @@ class TaskRecord:
     encoder: str
     note: str
     short_documents: int
-    words: dict[str, int]
     unreadable_bytes: int
     samples: dict[str, list[str]] = field(default_factory=dict)
     changed: int = 0
@@ -68,7 +66,7 @@ def record_path(out: Path, task: int) -> Path:
 def read_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | None:
     """The record of a task if it matches the plan and the dropped duplicates, else None. Its files are not read."""
     record: TaskRecord | None = json_or_none(record_path(out, task), TaskRecord)
-    if record is None or not record.shards.keys() == record.text_bytes.keys() == record.words.keys() == {*plan.splits}:
+    if record is None or not record.shards.keys() == record.text_bytes.keys() == {*plan.splits}:
         return None
     if not all(shard.has_valid_name for shards in record.shards.values() for shard in shards):
         return None
@@ -125,7 +123,6 @@ class _Task:
         self.documents = TaskDocuments(context, task, quarantine)
         self.drop = deduplication.Drop(self.plan, task, context.out)
         self.text_bytes = dict.fromkeys(self.plan.splits, 0)
-        self.words = dict.fromkeys(self.plan.splits, 0)
         self.documents_written = self.tokens = self.short = 0
 
     def run(self, report: TaskReport) -> TaskRecord:
@@ -155,7 +152,6 @@ class _Task:
             encoder=encoder.name if encoder else "none",
             note=note,
             short_documents=self.short,
-            words=self.words,
             unreadable_bytes=self.documents.unreadable_bytes,
             samples=dict(sorted(self.documents.samples.items())),
             changed=self.documents.changed,
@@ -183,13 +179,11 @@ class _Task:
             self.documents.left_out[UNCHANGED] += int((usable & ~changed).sum())
             usable &= changed
         sides = 1 if corrects or batch[0].other is None else 2
-        counts = count_words([text for row in batch for text in row.texts[:sides]])
-        n_words, sizes = (count.reshape(-1, sides).sum(axis=1) for count in counts)
+        sizes = np.array([sum(map(_utf8_bytes, row.texts[:sides])) for row in batch], np.int64)
         names: list[Any] | None = [row.id for row in batch] if self.plan.settings.reading.id_field is not None else None
         for split, chosen in self._split(batch).items():
             chosen = chosen & usable
             self.text_bytes[split] += int(sizes[chosen].sum())
-            self.words[split] += int(n_words[chosen].sum())
             self.documents_written += int(chosen.sum())
             self.tokens += int(lengths[chosen].sum())
             self.short += int((lengths[chosen] < SHORT_TOKENS).sum())
@@ -236,6 +230,10 @@ class _Task:
         hashes = np.array([xxhash.xxh3_64_intdigest(row.text.encode()) for row in batch], dtype=np.uint64)
         valid = hashes / 2.0**64 < self.plan.settings.valid_fraction
         return {"train": ~valid, "valid": valid}
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _at(values: np.ndarray | None, mask: np.ndarray) -> np.ndarray | None:

@@ -61,7 +61,6 @@ def _totals(facts: dict[str, Any]) -> Table:
         {
             "documents": _count(facts["documents"]),
             "tokens": _count(facts["tokens"]),
-            "words of the text": _count(facts["text_words"], "not counted"),
             "UTF-8 bytes of the text": _count(facts["text_bytes"], "not counted"),
             "words by the tokenizer": _count(facts["words"]),
             "tokens a word": _number(facts["tokens_per_word"]),

@@ -1,4 +1,4 @@
-"""Runs that another launcher starts: torchrun on one host and on two, and a PyTorchJob of Kubernetes."""
+"""Runs that another launcher starts: torchrun on one host and on two, and Jobs and a PyTorchJob of Kubernetes."""
 
 import ipaddress
 import os
@@ -6,15 +6,20 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import kubernetes_validate
 import psutil
 import pytest
+import yaml
 
-from tests.support import runs
+from data_prep.format import Dataset
+from tests.support import prep, runs
+from tests.support.in_process import command
 from tests.support.mlflow_server import free_port
 from tests.system.test_listening import listening
 
-TORCHRUN = (str(Path(sys.executable).with_name("torchrun")),)
+TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 
 
 def pod(rank: int, port: str) -> dict[str, str]:
@@ -23,9 +28,9 @@ def pod(rank: int, port: str) -> dict[str, str]:
     return job | {"PET_NNODES": "2", "PET_NODE_RANK": str(rank), "PET_NPROC_PER_NODE": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def start(command: Sequence[str], config: Path, **variables: str) -> "subprocess.Popen[str]":
+def start(words: Sequence[str], config: Path, **variables: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [*command, "-m", "pretrain.train", "--config", str(config)],
+        words,
         env=os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(runs.ROOT)} | variables,
         cwd=config.parent,
         text=True,
@@ -50,21 +55,51 @@ def usual(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, flo
     return runs.losses(run)
 
 
-@pytest.mark.parametrize("launcher", [pytest.param("two hosts", marks=pytest.mark.slow), "PyTorchJob"])
+def job_of(name: str) -> dict[str, Any]:
+    """The Job in a file of configs/cluster, all of whose objects follow the schema of Kubernetes."""
+    objects = [*yaml.safe_load_all((runs.ROOT / "configs/cluster" / name).read_text())]
+    for each in objects:
+        kubernetes_validate.validate(each, "1.33", strict=True)
+    return dict(objects[-1]["spec"])
+
+
+def pods_of(job: dict[str, Any], values: dict[str, str]) -> list[list[str]]:
+    """The command of each pod of a Job, with some words replaced."""
+    (container,) = job["template"]["spec"]["containers"]
+    words = [values.get(word, word) for word in container["command"]]
+    return [[word.replace("$(JOB_COMPLETION_INDEX)", str(pod)) for word in words] for pod in range(job["completions"])]
+
+
+@pytest.mark.parametrize("launcher", ["Job", "PyTorchJob"])
 def test_the_losses_are_those_of_maskwright_train(
     launcher: str, data: Path, usual: dict[int, float], tmp_path: Path
 ) -> None:
-    """Slow: tests/system/cluster/test_hosts.py starts torchrun on two hosts, too."""
     path, port = config_of(data, tmp_path / "run"), str(free_port())
-    agent = (*TORCHRUN, "--master-addr", "127.0.0.1", "--master-port", port, "--nnodes", "2", "--node-rank")
-    started = {
-        "two hosts": lambda: [start((*agent, rank), path) for rank in "01"],
-        "PyTorchJob": lambda: [start([sys.executable], path, **pod(rank, port)) for rank in (0, 1)],
-    }[launcher]()
+    if launcher == "Job":
+        here = {"torchrun": TORCHRUN, "8": "1", "pretrain-0.pretrain": "127.0.0.1", "29500": port}
+        pods = pods_of(job_of("kubernetes-train.yaml"), here | {"/data/run.yaml": str(path)})
+        started = [start(pod, path) for pod in pods]
+    else:
+        words = [sys.executable, "-m", "pretrain.train", "--config", str(path)]
+        started = [start(words, path, **pod(rank, port)) for rank in (0, 1)]
     printed = "".join(process.communicate(timeout=120)[0] for process in started)
     assert [process.returncode for process in started] == [0, 0], printed
     assert "Warning" not in printed.replace("NumaWarning", "")
     assert runs.losses(tmp_path / "run") == usual
+
+
+def test_the_pods_of_a_job_prepare_a_plan(tokenizer: Path, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(prep.texts(ord(name), 20)))
+    plan = ["prep", "run", "--input", f"{tmp_path}/*.txt", "--tokenizer", tokenizer]
+    for out, *only in (("books", "--plan-only"), ("usual",)):
+        assert command(*plan, "--out", tmp_path / out, *only).code == 0
+    job = job_of("kubernetes-prep.yaml") | {"completions": 3}
+    for _, *words in pods_of(job, {"/data/books": str(tmp_path / "books")}):
+        assert command(*words).code == 0
+    assert command("prep", "merge", tmp_path / "books").code == 0
+    books, usual = (Dataset(tmp_path / name).manifest.fingerprint for name in ("books", "usual"))
+    assert books == usual
 
 
 def test_ranks_of_torchrun_listen_on_loopback_alone_and_save_when_it_is_ended(
@@ -72,7 +107,9 @@ def test_ranks_of_torchrun_listen_on_loopback_alone_and_save_when_it_is_ended(
 ) -> None:
     """On one host, with the losses of `maskwright train`. torchrun's own store listens on all addresses."""
     run = tmp_path / "run"
-    agent = start((*TORCHRUN, "--standalone", "--nproc-per-node", "2"), config_of(data, run, 100_000))
+    path = config_of(data, run, 100_000)
+    module = ("-m", "pretrain.train", "--config", str(path))
+    agent = start((TORCHRUN, "--standalone", "--nproc-per-node", "2", *module), path)
     runs.wait_for_step(run, LAST)
     ranks = psutil.Process(agent.pid).children(recursive=True)
     addresses = [address for rank in ranks for address in listening(rank)]
