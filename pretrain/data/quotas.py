@@ -41,12 +41,14 @@ class Quotas:
             raise UserError(f"{sources} sources of data.train cannot share {total} places; name fewer")
         shares = np.asarray(weights, dtype=np.float64) / sum(weights) * total
         rows = np.maximum(np.floor(shares).astype(np.int64), shares > 0)
-        while (left := total - int(rows.sum())) != 0:
-            error = rows - shares
-            if left > 0:
-                rows[np.argmin(np.where(shares > 0, error, np.inf))] += 1
+        if (left := total - int(rows.sum())) > 0:
+            rows[np.argsort(np.where(shares > 0, rows - shares, np.inf), kind="stable")[:left]] += 1
+        while (excess := int(rows.sum()) - total) > 0:  # the largest errors are within 1 of each other: take turns
+            larger = rows > 1
+            if turns := min(excess // np.count_nonzero(larger), rows[larger].min() - 1):
+                rows[larger] -= turns
             else:
-                rows[np.argmax(np.where(rows > 1, error, -np.inf))] -= 1
+                rows[np.argsort(np.where(larger, shares - rows, np.inf), kind="stable")[:excess]] -= 1
         return cls(rows, periods)
 
     def before(self, number: int) -> NDArray[np.int64]:

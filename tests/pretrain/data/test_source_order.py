@@ -65,6 +65,23 @@ def test_each_source_has_its_share_in_every_stretch_and_each_block_once_an_epoch
     assert (order.window((), 0, 3, "there") != first).any()
 
 
+def test_quotas_are_those_of_rounding_one_item_at_a_time():
+    rng = np.random.default_rng(0)
+    for number in range(200):
+        weights = rng.pareto(rng.uniform(0.1, 3), int(rng.integers(1, 257))) * (rng.random() > 0.1)
+        weights = np.round(weights) if number % 3 else weights
+        if not weights.any():
+            continue
+        shares = weights / sum(weights) * 300
+        rows = np.maximum(np.floor(shares).astype(int), shares > 0)
+        while (left := 300 - rows.sum()) != 0:
+            error = rows - shares
+            wrong, allowed = (-error, shares > 0) if left > 0 else (error, rows > 1)
+            rows[np.argmax(np.where(allowed, wrong, -np.inf))] += np.sign(left)
+        assert Quotas.of(weights, 300).rows.tolist() == rows.tolist()
+    assert Quotas.of(rng.pareto(0.3, 100_000), 4096).rows.sum() == 4096 * 4096
+
+
 def test_a_phase_has_its_shares_from_the_next_window_on():
     order = order_of({"a": 50, "b": 7}, [3, 1], [3, 1], [1, 3])
     assert order.turned((), 1, 5) == ()
