@@ -76,7 +76,7 @@ EXPERIMENTS = [  # in this order: later ones use models of earlier ones
     ("starting_points", "--train source.txt --valid target.txt --general small/models/natural --work start", "bits a"),
     ("translation", "--train source.txt target.txt --valid few.txt few.txt --work translation", "BLEU"),
     ("babylm", "--input books.jsonl --work babylm --pairs blimp.jsonl", "| causal | averaged |"),
-    ("babylm", "--gpu --minutes 6 --text babylm --work gpu --pairs blimp.jsonl", "| masked | averaged |"),
+    ("babylm", "--gpu --minutes 600 --text babylm --work gpu --pairs blimp.jsonl", "| masked | averaged |"),
     ("post_norm", "--input books.jsonl --work post", "| pre-norm-0.001-1 |"),
 ]
 
