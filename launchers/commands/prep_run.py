@@ -21,6 +21,7 @@ from launchers.arguments import (
     TextField,
     WorkerCount,
     local,
+    refuse_unread,
 )
 from launchers.display import CommandProgress, print_prepared, show_totals
 from pretrain.distributed import Cores
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 def prep_run(
+    context: typer.Context,
     input: Inputs,
     tokenizer: Annotated[
         str, typer.Option(metavar="TOKENIZER", help="fast tokenizer: folder, tokenizer.json or hub:OWNER/NAME")
@@ -149,6 +151,12 @@ def prep_run(
             memory_bytes=int(memory_gb * 1e9),
         )
 
+    if deduplicate == "none":
+        refuse_unread(context, "--deduplicate", "memory_gb")
+    if deduplicate != "near":
+        refuse_unread(context, "--deduplicate near", "near_threshold", "near_unit")
+    if not decontaminate:
+        refuse_unread(context, "--decontaminate", "decontaminate_ngram")
     if plan_only:
         if workers:
             raise UserError("--plan-only runs no task. Remove --workers.")

@@ -148,6 +148,8 @@ MISTAKES = {
         Mistake(f"{PREP} text.jsonl --valid-fraction 5%", "--valid-fraction", "0.05", 2),
         Mistake(f"{PREP} text.jsonl --valid-fraction 5", "--valid-fraction", "0.05", 2),
         Mistake("prep run --input text.jsonl --out new --tokenizer none --workers 1", "none", "tokenizer"),
+        Mistake(f"{PREP} text.jsonl --memory-gb 2", "--memory-gb is used only with", "--deduplicate"),
+        Mistake(f"{PREP} text.jsonl --deduplicate exact --near-unit words", "--near-unit is used only", "near"),
         Mistake("prep run --input text.jsonl --out new --tokenizer data/train --workers 1", "data/train", "tokenizer"),
         Mistake("prep run --input text.jsonl --out new --tokenizer nomask --workers 1", "no mask token", "[MASK]"),
         Mistake(
