@@ -5,7 +5,7 @@ The files of a group never change: a file that is added later is an input of its
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
@@ -22,16 +22,9 @@ _NEW_OUT = "choose a new --out folder"
 Examination = tuple[SourceInput, Examined]
 
 
-@dataclass(frozen=True)
-class FileGroup:
-    """The files of a group of the plan."""
-
-    files: list[GroupedFile]
-
-
 def group_files(
     plan: PreparationPlan, out: Path, given: Sequence[Examination], task_bytes: int | None
-) -> tuple[list[Examination], list[FileGroup]]:
+) -> tuple[list[Examination], list[list[GroupedFile]]]:
     """The inputs with many small files as groups, and the groups: those of the plan, and new ones.
 
     More than MAX_SINGLE new files become groups of up to `task_bytes`, or by default a few hundred groups. Files of a
@@ -44,7 +37,7 @@ def group_files(
     groups: dict[int, list[int]] = {}  # by their first file
     for planned in (planned for planned in plan.inputs if planned.files > 1):
         numbers = []
-        for file in read_group(out, planned).files:
+        for file in read_group(out, planned):
             same = left.get((planned.source, planned.kind, file.bytes, file.digest))
             if not same:
                 raise changed(file.name)
@@ -65,12 +58,12 @@ def group_files(
     inside = {number for numbers in groups.values() for number in numbers}
     names = display_names([source for source, _ in given])
     results: list[Examination] = []
-    found: list[FileGroup] = []
+    found: list[list[GroupedFile]] = []
     for number, (source, seen) in enumerate(given):
         if number in groups:
             chosen = [(names[member], *given[member]) for member in groups[number]]
             files = [GroupedFile(name, its.location, seen.bytes, seen.digest) for name, its, seen in chosen]
-            found.append(FileGroup(files))
+            found.append(files)
             results.append((source._replace(files=len(files)), examine_group(files)))
         elif number not in inside:
             results.append((source, seen))
@@ -95,21 +88,21 @@ def _identity(source: SourceInput, seen: Examined) -> object:
     return source.source, source.kind, seen.bytes, seen.digest
 
 
-def write_groups(groups: Sequence[FileGroup], out: Path) -> None:
-    """Write the list of each group."""
+def write_groups(groups: Sequence[Sequence[GroupedFile]], out: Path) -> None:
+    """Write the list of each group's files."""
     if groups:
         make_folder(out / "prep" / "files")
-    for group in groups:
-        write_json(_path(out, examine_group(group.files).digest), asdict(group))
+    for files in groups:
+        write_json(_path(out, examine_group(files).digest), [asdict(file) for file in files])
 
 
-def read_group(out: Path, planned: Input) -> FileGroup:
+def read_group(out: Path, planned: Input) -> list[GroupedFile]:
     """The files of an input of the plan. Raises UserError if the list is missing, damaged or another one."""
     path = _path(out, planned.digest)
-    group: FileGroup = read_json(path, FileGroup, MAX_PLAN_BYTES, hint=_NEW_OUT)
-    if len(group.files) != planned.files or examine_group(group.files).digest != planned.digest:
+    files: list[GroupedFile] = read_json(path, list[GroupedFile], MAX_PLAN_BYTES, hint=_NEW_OUT)
+    if len(files) != planned.files or examine_group(files).digest != planned.digest:
         raise unusable(path, "it lists other files than the plan", _NEW_OUT)
-    return group
+    return files
 
 
 def _path(out: Path, digest: str) -> Path:

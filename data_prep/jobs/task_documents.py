@@ -145,7 +145,7 @@ class TaskDocuments:
         self.samples: dict[str, list[str]] = {}
         self.changed = self.unreadable_bytes = 0
         if source.files > 1:
-            files = read_group(context.out, self._input).files
+            files = read_group(context.out, self._input)
             self.rows: GroupReader | RowReader = GroupReader(source, files, options, cache)
             return
         if source.kind != "hub" and examine(source, cache, options).digest != self._input.digest:

@@ -99,7 +99,7 @@ def test_a_list_that_is_damaged_is_refused(folder, tokenizer, tmp_path):
     prepare_files([folder], tokenizer, out)
     path = min((out / "prep/files").iterdir())
     listed = json.loads(path.read_text())
-    listed["files"][0]["digest"] = "0"
+    listed[0]["digest"] = "0"
     path.write_text(json.dumps(listed))
     with pytest.raises(UserError, match=r"it lists other files than the plan; choose a new --out folder\."):
         prepare_files([folder], tokenizer, out)
