@@ -1,6 +1,6 @@
 """Groups of small files that share a task. A group is one input of the plan; `prep/files` has the list of its files.
 
-The files of a group never change: a file that is added later is an input of its own or in a new group.
+The files of a group never change: a file that is added later is a separate input, or in a new group.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ Examination = tuple[SourceInput, Examined]
 def group_files(
     plan: PreparationPlan, out: Path, given: Sequence[Examination], task_bytes: int | None
 ) -> tuple[list[Examination], list[list[GroupedFile]]]:
-    """The inputs with many small files as groups, and the groups: those of the plan, and new ones.
+    """The inputs with many small files as groups; and the groups, of the plan and new ones.
 
     More than MAX_SINGLE new files become groups of up to `task_bytes`, or by default a few hundred groups. Files of a
     group follow each other in `given`, and have the same source and type. Raises UserError if a file of an earlier

@@ -16,7 +16,7 @@ from data_prep.storage import Cache
 
 @dataclass(frozen=True)
 class GroupedFile:
-    """A file of a group. `name` is for display; size and digest are those of `examine`."""
+    """A file of a group. `name` is for display; `examine` gives size and digest."""
 
     name: str
     location: PathText
