@@ -51,6 +51,7 @@ class TaskRecord:
     samples: dict[str, list[str]] = field(default_factory=dict)
     changed: int = 0
     cut_documents: int = 0
+    words: dict[str, int] = field(default_factory=dict)  # counted by earlier versions, and not used
 
     def documents(self, split: str) -> int:
         return sum(shard.documents for shard in self.shards[split])
