@@ -20,6 +20,7 @@ _KINDS = ("jsonl", "txt", "fasta", "parquet")
 _NEW_OUT = "choose a new --out folder"
 
 Examination = tuple[SourceInput, Examined]
+_Identity = tuple[str, str, int, str]  # source, kind, bytes and digest
 
 
 def group_files(
@@ -31,7 +32,7 @@ def group_files(
     group follow each other in `given`, and have the same source and type. Raises UserError if a file of an earlier
     group is not given, or has changed.
     """
-    left: dict[object, list[int]] = {}
+    left: dict[_Identity, list[int]] = {}
     for number, (source, seen) in reversed(list(enumerate(given))):
         left.setdefault(_identity(source, seen), []).append(number)
     groups: dict[int, list[int]] = {}  # by their first file
@@ -84,7 +85,7 @@ def _packed(numbers: Sequence[int], given: Sequence[Examination], limit: int) ->
     return groups
 
 
-def _identity(source: SourceInput, seen: Examined) -> object:
+def _identity(source: SourceInput, seen: Examined) -> _Identity:
     return source.source, source.kind, seen.bytes, seen.digest
 
 

@@ -231,7 +231,8 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
     examined = [(source, examine(source, cache, settings.reading)) for source in inputs]
     known = len(plan.tasks)
     grouped, groups = group_files(plan, out, examined, request.task_bytes)
-    plan, locations = extend(plan, *zip(*grouped, strict=True), request.task_bytes)
+    sources, seen = [source for source, _ in grouped], [seen for _, seen in grouped]
+    plan, locations = extend(plan, sources, seen, request.task_bytes)
     if len(plan.tasks) > known:
         sample = CorpusSample(inputs, settings.reading, SAMPLE_BYTES, cache, SAMPLE_BYTES // 16)
         texts = map(settings.cleaning.normalized, sample)

@@ -7,9 +7,10 @@ import pytest
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from data_prep.inspection import document
-from data_prep.jobs import Workers, plan_only, run_tasks
+from data_prep.jobs import PrepareRequest, Workers, plan_only, prepare, run_tasks
 from data_prep.jobs.file_groups import MAX_SINGLE
 from data_prep.jobs.preparation_plan import read_plan
+from data_prep.sources import find_inputs
 from tests.support.prep import jsonl, prepare_files, request, rows_file, texts, tree
 
 COUNT = MAX_SINGLE + 44
@@ -105,11 +106,15 @@ def test_a_list_that_is_damaged_is_refused(folder, tokenizer, tmp_path):
         prepare_files([folder], tokenizer, out)
 
 
-def test_tables_in_groups(tokenizer, tmp_path):
+def test_tables_in_groups_of_one_source(tokenizer, tmp_path):
     expected = texts(3, MAX_SINGLE + 1)
     for number, text in enumerate(expected):
-        folder = tmp_path / f"in/{number:03d}"
+        folder = tmp_path / f"in/{'ab'[number > 99]}/{number:03d}"
         folder.mkdir(parents=True)
         rows_file(folder, [{"text": text}], "parquet")
-    prepare_files([tmp_path / "in"], tokenizer, tmp_path / "out")
+    inputs = find_inputs([f"*={tmp_path / 'in'}"])
+    with Workers(1) as workers:
+        prepare(PrepareRequest(inputs, tokenizer, tmp_path / "out"), workers)
     assert [text.replace(" .", ".") for text in documents(tmp_path / "out")] == [text.lower() for text in expected]
+    sources = Dataset(tmp_path / "out").manifest.sources
+    assert [(source.source, source.documents) for source in sources] == [("a", 100), ("b", MAX_SINGLE - 99)]
