@@ -7,10 +7,15 @@ that begins where a match ends is the first of a word. RE2 differs from the libr
 - Its \s is ASCII alone. The pattern gets all white space of Unicode by ranges.
 - It has no `\s+(?!\S)`: white space before a word, without its last character, which belongs to the word. So a byte
   that is not in UTF-8, and matches nothing, is put before this last character, and ends the match there.
+
+Usual words are not matched. In ASCII, these patterns split before a space that is between another character and a
+letter. They do not split a space and a word of small letters, whose first one may be a capital. They split such a word
+from one mark, such as a comma, at its end.
 """
 
 import itertools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +28,10 @@ _TO_NEWLINE = r"\s*[\r\n]"
 _WHITE = r"\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
 _WIDE_WHITE = re.compile(rb"\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80")
 _STOP, _END = 0xFF, 0xFE  # bytes that are not in UTF-8
+_SPACE, _MARK, _CAPITAL, _SMALL = 1, 3, 4, 5
+_KINDS = np.array([0] * 33 + [2] * 94 + [0] * 129, dtype=np.uint8)  # of bytes; 2: another visible character
+_KINDS[ord("A") :][:26], _KINDS[ord("a") :][:26] = _CAPITAL, _SMALL
+_KINDS[[*b" "]], _KINDS[[*b",.;:!?"]] = _SPACE, _MARK
 _SAMPLE = [*"aA1s'!\n\r\t _", "\u00e9", "\u4e2d", "\u0301", "\u00a0", "\u3000", "\U0001f600"]
 
 
@@ -39,7 +48,11 @@ class PatternWords:
         self._bytes = Strings([b"" if id in added else tokens.get(id, b"") for id in range(size)])
         self._is_added = np.zeros(size, dtype=bool)
         self._is_added[added] = True
-        self._check(tokenizer)
+        rules = (self._by_words, self._matched)
+        splits = next((rule for rule in rules if self._is_right(rule, tokenizer)), None)
+        if splits is None:
+            raise Unsupported(f"word starts are not known for the pattern {self._pattern!r}")
+        self._splits = splits
 
     def __call__(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         data, ends = self._bytes.joined(ids)
@@ -52,35 +65,55 @@ class PatternWords:
         first = first[:-1]
         return self._splits(data, begins[first])[begins] | first
 
-    def _check(self, tokenizer: Tokenizer) -> None:
+    def _is_right(self, rule: Callable[[np.ndarray, np.ndarray], np.ndarray], tokenizer: Tokenizer) -> bool:
+        """Whether a rule splits a sample of texts as the library does."""
         texts = ["".join(characters) for characters in itertools.product(_SAMPLE, repeat=3)]
-        texts += ["".join(texts[number::37]) for number in range(37)] + ["x'll 're  're y'S", "1234567 \n\n  a"]
+        texts += ["".join(texts[number::37]) for number in range(37)]
+        texts += ["x'll 're  're y'S", "1234567 \n\n  a", "Ab, cd; ef: gh! ij? kl. Mn"]
         encoded = [text.encode() for text in texts]
         begins = np.cumsum([0, *map(len, encoded)])
         expected = np.zeros(begins[-1] + 1, dtype=bool)
         for text, begin in zip(texts, begins.tolist(), strict=False):
             for _, (start, _) in tokenizer.pre_tokenizer.pre_tokenize_str(text):
                 expected[begin + len(text[:start].encode())] = True
-        splits = self._splits(np.frombuffer(b"".join(encoded), np.uint8), begins[:-1])
-        if not np.array_equal(splits[:-1], expected[:-1]):
-            raise Unsupported(f"word starts are not known for the pattern {self._pattern!r}")
+        splits = rule(np.frombuffer(b"".join(encoded), np.uint8), begins[:-1])
+        return np.array_equal(splits[:-1], expected[:-1])
 
-    def _splits(self, data: np.ndarray, begins: np.ndarray) -> np.ndarray:
-        """Where the pattern splits, bool [n_bytes + 1].
+    def _by_words(self, data: np.ndarray, begins: np.ndarray) -> np.ndarray:
+        """Where the pattern splits, bool [n_bytes + 1], if usual words need not be matched.
 
         Args:
             data: UTF-8 of all texts, uint8 [n_bytes]. begins: offset of each text, in order.
         """
+        splits = np.zeros(len(data) + 1, dtype=bool)
+        splits[begins] = True
+        if not len(begins):
+            return splits
+        begin = splits[:-1]  # of a segment, which is matched or not
+        kinds = _KINDS[data]
+        before, space, letter = kinds[:-2] > _SPACE, kinds == _SPACE, kinds >= _CAPITAL
+        begin[1:-1] |= before & space[1:-1] & letter[2:]
+        small, after_space = kinds == _SMALL, np.append(False, (begin & space)[:-1])
+        mark = (kinds == _MARK) & np.append(False, small[:-1]) & splits[1:] & ~begin
+        plain = small | begin & space | letter & after_space & ~begin | mark
+        segments = np.cumsum(begin, dtype=np.int32)
+        is_matched = np.zeros(segments[-1] + 1, dtype=bool)
+        is_matched[segments[~plain]] = True
+        places = np.flatnonzero(is_matched[segments])
+        splits[places[self._matched(data[places], np.flatnonzero(begin[places]))[:-1]]] = True
+        begin |= mark
+        return splits
+
+    def _matched(self, data: np.ndarray, begins: np.ndarray) -> np.ndarray:
+        """As _by_words, for any pattern."""
         import pyarrow as pa
         from pyarrow import compute
 
         splits = np.zeros(len(data) + 1, dtype=bool)
         splits[begins] = True
-        stops = self._stops(data, splits)
-        offsets = np.append(begins, len(data))
-        offsets += np.searchsorted(stops, offsets)
-        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.insert(data, stops, _STOP))]
-        texts = pa.Array.from_buffers(pa.string(), len(begins), buffers)
+        stopped = np.insert(data, np.union1d(self._stops(data, splits), begins), _STOP)
+        buffers = [None, pa.py_buffer(np.array([0, len(stopped)], dtype=np.int32)), pa.py_buffer(stopped)]
+        texts = pa.Array.from_buffers(pa.string(), 1, buffers)
         try:
             matched = compute.replace_substring_regex(texts, _for_re2(self._pattern), b"\\0%c" % _END)
         except pa.ArrowInvalid as error:
