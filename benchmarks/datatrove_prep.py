@@ -9,12 +9,13 @@ import json
 import sys
 from pathlib import Path
 
-from datatrove.executor import LocalPipelineExecutor
-from datatrove.pipeline.readers import JsonlReader
-from datatrove.pipeline.tokens import DocumentTokenizer
-
 
 def main(out: Path, tokenizer: str, processes: int, files: list[str]) -> None:
+    # The tests import this module without the packages of a benchmark.
+    from datatrove.executor import LocalPipelineExecutor
+    from datatrove.pipeline.readers import JsonlReader
+    from datatrove.pipeline.tokens import DocumentTokenizer
+
     out.mkdir()
     values = json.loads((Path(tokenizer) / "tokenizer.json").read_text())
     values |= {"post_processor": None, "truncation": None, "padding": None}  # whole texts alone, as on the other sides
