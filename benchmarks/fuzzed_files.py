@@ -30,8 +30,9 @@ from data_prep.common.reading import parse_json, read_bytes, unusable
 from data_prep.format import Dataset, data_set_problems
 from data_prep.jobs import PreparationSettings
 from data_prep.jobs.deduplication import ScanRecord, scanned
+from data_prep.jobs.file_groups import read_group, write_groups
 from data_prep.jobs.preparation_plan import Input, PlannedTask, PreparationPlan
-from data_prep.sources import Options, RowReader, SourceInput, examine, hub
+from data_prep.sources import GroupedFile, Options, RowReader, SourceInput, examine, examine_group, hub
 from data_prep.storage import Cache, text_files
 from data_prep.tokenizer import Encoders, Spelling, describe_tokenizer, fetch, load
 from evaluation.finetuning import FinetuneSettings, Finetuning
@@ -309,6 +310,11 @@ def _of_shared_files(folder: Path, data: Dataset) -> Iterator[Reader]:
     record = keys.with_name("00000.json")
     write_json(record, asdict(ScanRecord(plan.task_hash(0), plan.ranges, 3, {"exact": sha256_file(keys)})))
     yield Reader("scan record", record, lambda: scanned(plan, 0, out), kind=bool)
+    grouped = [GroupedFile("a", "a.txt", 9, "0" * 32)]
+    write_groups([grouped], out)
+    group = Input("a", "", "txt", 9, examine_group(grouped).digest)
+    listed = out / "prep" / "files" / f"{group.digest}.json"
+    yield Reader("files of a group", listed, lambda: read_group(out, group), kind=list[GroupedFile])
     key_range, drop = KeyRange([keys], [3], 2, 0, plan.ranges), out / "drop"
     yield Reader("keys of a scan", keys, lambda: find_repeats(key_range, drop, 1 << 20), "bytes")
     find_repeats(key_range, dropped := out / "dropped", 1 << 20)

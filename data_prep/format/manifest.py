@@ -120,7 +120,7 @@ class TokenizerInfo:
 class DataSetTotals:
     """Sums over all shards, and over all inputs of the UTF-8 bytes of their texts.
 
-    `text_bytes` is None if an earlier version of Maskwright, which did not count them, made the data set.
+    Early versions of Maskwright did not count `text_bytes`, and left out the key.
     """
 
     documents: int
@@ -154,11 +154,11 @@ class ShardInfo:
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """One input, usually a file. Its blocks have the task numbers `first_task` to `first_task + tasks - 1`.
+    """One input: a file, or a group of small files. Its blocks have `tasks` task numbers from `first_task` on.
 
-    `source` is the name that the user gave to inputs of this kind, or empty. `documents`, `tokens` and
-    `text_bytes` (of UTF-8) are those in this data set. `left_out` counts, by reason, the documents that are in no data
-    set of the preparation.
+    `source` is the name that the user gave to inputs of this kind, or empty. `documents`, `tokens` and `text_bytes` (of
+    UTF-8) count what is in this data set. `left_out` counts, by reason, the documents that are in no data set of the
+    preparation.
     """
 
     name: str

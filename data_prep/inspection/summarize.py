@@ -147,7 +147,7 @@ def _count(dataset: Dataset, progress: Callable[[int, int], None] | None) -> tup
 def _statistics(group: _Group, dataset: Dataset) -> dict[str, Any]:
     """Counts and rates of a group; None for values that the data set does not determine.
 
-    `words` are those of the tokenizer.
+    The tokenizer defines `words`.
     """
     counts, tokens, words = group.token_counts, int(group.token_counts.sum()), group.words
     if words is None and dataset.begins_word is not None and tokens:

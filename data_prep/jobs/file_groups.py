@@ -14,7 +14,7 @@ from data_prep.common.reading import read_json, unusable
 from data_prep.jobs.preparation_plan import MAX_PLAN_BYTES, Input, PreparationPlan, changed, display_names, task_size
 from data_prep.sources import Examined, GroupedFile, SourceInput, examine_group
 
-MAX_SINGLE = 256  # new files that get tasks of their own
+MAX_SINGLE = 256  # new files that share no task
 _MIN_BYTES = 1 << 20
 _KINDS = ("jsonl", "txt", "fasta", "parquet")
 _NEW_OUT = "choose a new --out folder"

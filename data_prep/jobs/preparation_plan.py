@@ -7,6 +7,7 @@ inputs are and how to run may change each time, and are in `prep/place.json`.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
@@ -29,6 +30,7 @@ RANGE_BYTES = 4 << 30  # input for each range; of 1 to 2 million web pages
 MIN_TASK_BYTES = 16 << 20
 MAX_TASK_BYTES = 512 << 20  # fills a shard with uint16 ids
 _NEW_OUT = "choose a new --out folder"
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -267,6 +269,8 @@ def _check(plan: PreparationPlan) -> None:
     plan.tokenizer.check()
     if any(task.input >= len(plan.inputs) or task.first > task.last for task in plan.tasks):
         raise ValueError("a task is not a part of an input")
+    if any(given.files > 1 and not _DIGEST.fullmatch(given.digest) for given in plan.inputs):  # it names a file
+        raise ValueError("the digest of a group of files is not an XXH3 hash in hexadecimal")
     if plan.settings.valid_fraction > 1 or plan.settings.near_threshold > 1:
         raise ValueError("a share in its settings is greater than 1")
     if not 1 <= plan.ranges <= MAX_RANGES:

@@ -29,7 +29,7 @@ _WHITE = r"\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x
 _WIDE_WHITE = re.compile(rb"\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80")
 _STOP, _END = 0xFF, 0xFE  # bytes that are not in UTF-8
 _SPACE, _MARK, _CAPITAL, _SMALL = 1, 3, 4, 5
-_KINDS = np.array([0] * 33 + [2] * 94 + [0] * 129, dtype=np.uint8)  # of bytes; 2: another visible character
+_KINDS = np.array([0] * 33 + [2] * 94 + [0] * 129, dtype=np.uint8)  # by byte; 2: other visible ASCII; 0: the rest
 _KINDS[ord("A") :][:26], _KINDS[ord("a") :][:26] = _CAPITAL, _SMALL
 _KINDS[[*b" "]], _KINDS[[*b",.;:!?"]] = _SPACE, _MARK
 _SAMPLE = [*"aA1s'!\n\r\t _", "\u00e9", "\u4e2d", "\u0301", "\u00a0", "\u3000", "\U0001f600"]
@@ -87,7 +87,7 @@ class PatternWords:
         """
         splits = np.zeros(len(data) + 1, dtype=bool)
         splits[begins] = True
-        if not len(begins):
+        if not len(data):  # all tokens are added tokens
             return splits
         begin = splits[:-1]  # of a segment, which is matched or not
         kinds = _KINDS[data]

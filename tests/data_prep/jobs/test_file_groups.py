@@ -9,11 +9,12 @@ from data_prep.format import Dataset
 from data_prep.inspection import document
 from data_prep.jobs import PrepareRequest, Workers, plan_only, prepare, run_tasks
 from data_prep.jobs.file_groups import MAX_SINGLE
-from data_prep.jobs.preparation_plan import read_plan
+from data_prep.jobs.preparation_plan import plan_path, read_plan
 from data_prep.sources import find_inputs
 from tests.support.prep import jsonl, prepare_files, request, rows_file, texts, tree
 
 COUNT = MAX_SINGLE + 44
+LARGE = [" ".join(texts(2 + number, 2000)) for number in range(4)]  # more than 1 MiB
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def folder(tmp_path):
             (tmp_path / f"in/{number:03d}.txt").write_text(text)
         else:
             (inner / f"{number:03d}.jsonl").write_bytes(jsonl([text]))
-    (tmp_path / "in/200a.txt").write_text("\n\n".join(texts(2, 8000)))
+    (tmp_path / "in/200a.txt").write_text("\n\n".join(LARGE))
     return tmp_path / "in"
 
 
@@ -44,7 +45,7 @@ def test_all_documents_come_in_the_order_of_the_files(folder, tokenizer, tmp_pat
     expected = texts(1, COUNT)
     small = [expected[number] for number in range(COUNT) if number % 3]
     large = next(number for number, name in enumerate(small) if name.split()[-1] == "200.")
-    order = small[: large + 1] + texts(2, 8000) + small[large + 1 :] + expected[::3]
+    order = small[: large + 1] + LARGE + small[large + 1 :] + expected[::3]
     shown = [text.replace(" .", ".") for text in documents(tmp_path / "one")]
     assert shown == [text.lower() for text in order]
     assert any(f"{COUNT + 1 - len(expected[::3])} text files" in note for note in prepared.notes)
@@ -67,7 +68,7 @@ def test_files_that_are_added_later_change_no_shard(folder, tokenizer, tmp_path)
         (moved / f"new{number}.txt").write_text(f"some little meaning {number}")
     prepare_files([moved], tokenizer, out)
     assert len(read_plan(out).inputs) == len(after.inputs) + 1
-    assert Dataset(out).manifest.totals.documents == COUNT + 8000 + 1 + MAX_SINGLE + 1
+    assert Dataset(out).manifest.totals.documents == COUNT + len(LARGE) + 1 + MAX_SINGLE + 1
 
 
 @pytest.mark.parametrize("change", ["gone", "changed"])
@@ -104,6 +105,16 @@ def test_a_list_that_is_damaged_is_refused(folder, tokenizer, tmp_path):
     path.write_text(json.dumps(listed))
     with pytest.raises(UserError, match=r"it lists other files than the plan; choose a new --out folder\."):
         prepare_files([folder], tokenizer, out)
+
+
+def test_a_digest_that_is_a_path_is_refused(folder, tokenizer, tmp_path):
+    out = tmp_path / "out"
+    plan_only(request([folder], tokenizer, out))
+    plan = json.loads(plan_path(out).read_text())
+    next(given for given in plan["inputs"] if given["files"] > 1)["digest"] = "../place"
+    plan_path(out).write_text(json.dumps(plan))
+    with Workers(1) as workers, pytest.raises(UserError, match="the digest of a group of files is not an XXH3 hash"):
+        run_tasks("task", out, [0], workers)
 
 
 def test_tables_in_groups_of_one_source(tokenizer, tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import Regex, pre_tokenizers
 
 from data_prep.tokenizer import describe_tokenizer
 from data_prep.tokenizer.encoders import HuggingFaceEncoder, TextEncoder, is_settled
@@ -17,6 +18,7 @@ from tests.support.small_tokenizers import (
     SPECIALS,
     all_tokenizers,
     byte_level,
+    changed,
     check,
     demo_texts,
     expected,
@@ -177,6 +179,20 @@ def test_texts_without_tokens(tokenizers):
                 assert len(ids) == 0
                 assert lengths.tolist() == [0] * len(texts)
                 assert starts is None or (len(starts) == 0 and starts.dtype == bool)
+
+
+def test_a_text_of_added_tokens_alone(tokenizers):
+    made = tokenizers["llama-3-added"]
+    rule, _ = word_rule(made.tokenizer, json.loads(made.tokenizer.to_str()))
+    check(made, HuggingFaceEncoder(made.tokenizer, rule), ["|||IP|||", "", "|||IP|||  "], True)
+
+
+def test_words_that_end_with_a_space(corpus, tmp_path):
+    words = pre_tokenizers.Split(Regex(r"\p{L}+ ?|\p{N}+|[^\p{L}\p{N}]"), "isolated")
+    split = pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    made = loaded(changed(byte_level(corpus), pre_tokenizer=split), tmp_path)
+    rule, _ = word_rule(made.tokenizer, json.loads(made.tokenizer.to_str()))
+    check(made, HuggingFaceEncoder(made.tokenizer, rule), [MIXED, "the cat, the dog. A  bird"], True)
 
 
 def test_words_of_a_tokenizer_that_splits_nowhere(tokenizers):
