@@ -5,8 +5,8 @@
 
 Each rank is a process in its own network namespace with a link of limited rate. The prediction uses constants that are
 measured apart from the steps: compute without collectives while as many ranks compute, the link by a plain socket
-between two ranks, the slowdown of compute during gathers, and the share of a link that gloo's collectives use, at
-another rate and size. It needs root, ip and tc; without them it prints why and measures nothing.
+between two ranks, and the share of a link that gloo's collectives use, at another rate and size. It needs root, ip and
+tc; without them it prints why and measures nothing.
 """
 
 import contextlib
@@ -98,15 +98,12 @@ def _environment(rank: int, count: int) -> dict[str, str]:
     return os.environ | fixed | {name: str(value) for name, value in of_ranks.items()}
 
 
-def predicted(
-    procs: int, constants: dict[str, Any], link: float, slowdown: float, settings: dict[str, Any]
-) -> StepTime:
+def predicted(procs: int, constants: dict[str, Any], link: float, settings: dict[str, Any]) -> StepTime:
     """The step by the model, with one rank on each node.
 
     Args:
         constants: of benchmarks.scaling_ranks.
         link: bytes per second.
-        slowdown: share of its speed that compute loses during collectives.
 
     gloo sends as many bytes as the rings of the model: in its all-to-all a rank sends each other rank a part, and its
     all-gather is a ring. Both use only a part of the link. The engine's step has two all-reduces of a few bytes.
@@ -118,7 +115,7 @@ def predicted(
     )
     optimizer = constants["optimizer"]
     passes = statistics.median(constants["alone"]) - optimizer
-    work = Compute(passes, settings["accumulation"], optimizer, slowdown=slowdown)
+    work = Compute(passes, settings["accumulation"], optimizer)
     return step_time(work, replace(reduce, gather=gather.gather, small=2 * 2 * (procs - 1) * constants["hop"]))
 
 
@@ -130,13 +127,13 @@ def page(found: dict[int, dict[str, Any]], settings: dict[str, Any]) -> str:
     rows, differences = [], []
     for procs, result in found.items():
         for rate, one in result["rates"].items():
-            step = predicted(procs, result, one["link"], one["slowdown"], settings)
+            step = predicted(procs, result, one["link"], settings)
             differences.append(step.seconds / statistics.median(one["steps"]) - 1)
-            link = [rate, f"{one['link'] / 1e6:.2f}", f"{one['slowdown']:.0%}"] if procs > 1 else [""] * 3
+            link = [rate, f"{one['link'] / 1e6:.2f}"] if procs > 1 else [""] * 2
             rows.append([f"{procs}", *link, *_parts(step), *_seconds(one["steps"]), f"{differences[-1]:+.1%}"])
     worst = max(map(abs, differences))
     parts = ["compute", "gradients", "weights", "small", "optimizer"]
-    header = ["ranks", "limit, Mbit/s", "link, MB/s", "slowdown", *parts, "predicted", "measured", "difference"]
+    header = ["ranks", "limit, Mbit/s", "link, MB/s", *parts, "predicted", "measured", "difference"]
     parameters = next(iter(found.values()))["parameters"]
     return f"""# Predicted and measured steps
 
@@ -157,8 +154,6 @@ Constants of the collectives:
 - compute: a step of the engine whose collectives do nothing, without the optimizer, while all ranks compute. They
   share {os.cpu_count()} cores, so compute takes longer with more ranks. optimizer: AdamW on a rank's part, likewise.
 - link: a plain TCP connection between two ranks under the limit (tc's token bucket, both directions).
-- slowdown: share of its speed that the step without collectives loses while all-gathers run at this limit: TCP needs
-  the cores too.
 - share: of the link that gloo uses, by two collectives at a time, as in a step, of {CALIBRATION_ELEMENTS * 2 / 2**20:g}
   MiB each at {CALIBRATION_MBIT} Mbit/s, which is the limit of no step.
 - hop: of an all-reduce of a few bytes. small: two of them.

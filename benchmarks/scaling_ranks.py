@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def measure(settings: dict[str, Any], links: Links) -> dict[str, Any]:
-    """Constants of this number of ranks; for each link rate, link, slowdown and the seconds of each step."""
+    """Constants of this number of ranks; for each link rate, link and the seconds of each step."""
     engine = Engine(config_of(settings, stage=1), model_of(settings))
     batches, predictions = batches_of(settings, engine)
     intervals(engine, batches, predictions, 1)  # the first steps allocate memory
@@ -61,9 +61,8 @@ def measure(settings: dict[str, Any], links: Links) -> dict[str, Any]:
     for mbit in settings["rates"]:
         links.throttle(dist.get_rank(), mbit)
         dist.barrier()
-        one: dict[str, Any] = {"link": probe()}
-        one["slowdown"] = slowdown(alone, statistics.median(found["alone"]), one["link"])
-        found["rates"][str(mbit)] = one | {"steps": intervals(engine, batches, predictions, settings["steps"])}
+        link = probe()
+        found["rates"][str(mbit)] = {"link": link, "steps": intervals(engine, batches, predictions, settings["steps"])}
     return found
 
 
@@ -145,30 +144,6 @@ def collectives(link: float) -> dict[str, Any]:
             name: ideal / statistics.median([seconds(late(call)) for _ in range(11)]) for name, call in calls.items()
         },
     }
-
-
-def slowdown(compute: Callable[[], None], plain: float, link: float) -> float:
-    """Share of its speed that compute loses while gathers run: the cores serve both.
-
-    Args:
-        compute: takes `plain` seconds without collectives.
-    """
-    ranks = dist.get_world_size()
-    if ranks == 1:
-        return 0.0
-    whole, part = torch.ones(CALIBRATION_ELEMENTS), torch.ones(CALIBRATION_ELEMENTS // ranks)
-    count = math.ceil(3 * plain / ring_seconds(4 * whole.numel(), ranks, link))  # they run longer than compute
-    taken = torch.zeros(3, dtype=torch.float64)
-    for number in range(len(taken)):
-        dist.barrier()
-        works = [dist.all_gather_into_tensor(whole, part, async_op=True) for _ in range(count)]
-        begin = time.perf_counter()
-        compute()
-        taken[number] = time.perf_counter() - begin
-        for work in works:
-            work.wait()
-    dist.all_reduce(taken, dist.ReduceOp.MAX)
-    return max(0.0, 1 - plain / taken.median().item())
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -28,13 +28,11 @@ class Compute:
     Attributes:
         passes: seconds of all forward and backward passes without communication.
         count: number of forward and backward passes (micro-batches).
-        slowdown: share of its speed that compute loses while a collective runs.
     """
 
     passes: float
     count: int
     optimizer: float
-    slowdown: float = 0.0
 
     @property
     def forward(self) -> float:
@@ -94,8 +92,8 @@ class StepTime:
 
 def step_time(work: Compute, sent: Communication) -> StepTime:
     """The step of each rank, if all ranks are equally fast."""
-    reduce = exposed_reduce(sent.reduce, work.backward, work.slowdown) if sent.overlap_reduce else total(sent.reduce)
-    gather = exposed_gather(sent.gather, work.forward, work.slowdown) if sent.overlap_gather else total(sent.gather)
+    reduce = exposed_reduce(sent.reduce, work.backward) if sent.overlap_reduce else total(sent.reduce)
+    gather = exposed_gather(sent.gather, work.forward) if sent.overlap_gather else total(sent.gather)
     return StepTime(work.passes, reduce, gather, sent.small, work.optimizer)
 
 
@@ -104,32 +102,23 @@ def total(transfers: Sequence[Transfer]) -> float:
     return sum(transfer.seconds for transfer in transfers)
 
 
-def exposed_reduce(transfers: Sequence[Transfer], backward: float, slowdown: float = 0.0) -> float:
+def exposed_reduce(transfers: Sequence[Transfer], backward: float) -> float:
     """Seconds that sums of gradients add to a backward pass of `backward` seconds."""
     clock = sending = 0.0  # when the backward pass and the network are free
     for transfer in transfers:
-        clock = _computed(clock, transfer.share * backward, sending, slowdown)
+        clock += transfer.share * backward
         sending = max(sending, clock) + transfer.seconds
     return max(0.0, max(clock, sending) - _shares(transfers) * backward)
 
 
-def exposed_gather(transfers: Sequence[Transfer], forward: float, slowdown: float = 0.0) -> float:
+def exposed_gather(transfers: Sequence[Transfer], forward: float) -> float:
     """Seconds that gathers of weights add to a forward pass of `forward` seconds; both begin together."""
     clock = arrived = 0.0
-    end = total(transfers)
     for transfer in transfers:
         arrived += transfer.seconds
-        clock = _computed(max(clock, arrived), transfer.share * forward, end, slowdown)
-    return max(0.0, max(clock, end) - _shares(transfers) * forward)
+        clock = max(clock, arrived) + transfer.share * forward
+    return max(0.0, max(clock, total(transfers)) - _shares(transfers) * forward)
 
 
 def _shares(transfers: Sequence[Transfer]) -> float:
     return sum(transfer.share for transfer in transfers)
-
-
-def _computed(begin: float, seconds: float, sending_until: float, slowdown: float) -> float:
-    """The time at which compute of `seconds` at full speed is done, which is slower until `sending_until`."""
-    slow = max(0.0, sending_until - begin)
-    if slow * (1 - slowdown) >= seconds:
-        return begin + (seconds / (1 - slowdown) if seconds else 0.0)
-    return begin + seconds + slow * slowdown
