@@ -1,9 +1,10 @@
 """Config section `cluster`: nodes, queue and environment for `maskwright launch slurm`. No key changes results."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from data_prep.common.urls import assigned_secret, is_secret
 from pretrain.config.section import Section
@@ -99,11 +100,9 @@ class ClusterConfig(Section):
                 raise ValueError(_NO_SECRETS.format(name))
         return environment
 
-    @model_validator(mode="after")
-    def _spares_are_used(self) -> "ClusterConfig":
+    def problems(self) -> Iterator[str]:
         if self.spare_nodes and not self.max_restarts:
-            raise ValueError("spare_nodes are for new starts after a failure; set max_restarts to 1 or more")
-        return self
+            yield "spare_nodes are for new starts after a failure; set max_restarts to 1 or more"
 
 
 _NO_SECRETS = "{} looks like a secret, and the job script is kept; export it where you submit, and sbatch hands it on"

@@ -1,9 +1,10 @@
 """Config sections `data` and `masking`: data sets, row length, packing; strategies, rates, replacements."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AliasChoices, Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
 from pretrain.config.section import Section, SettingSchedule
@@ -20,13 +21,11 @@ class SourceConfig(Section):
     epochs: float | None = Field(None, gt=0, description="how often it is read while the others are theirs; 1")
     sources: dict[str, Annotated[float, Field(ge=0)]] | None = Field(None, description="{NAME: weight} of its sources")
 
-    @model_validator(mode="after")
-    def _one_share(self) -> "SourceConfig":
+    def problems(self) -> Iterator[str]:
         if self.weight is not None and self.epochs is not None:
-            raise ValueError(f"give {self.path!r} either weight or epochs")
+            yield f"give {self.path!r} either weight or epochs"
         if self.sources is not None and not any(self.sources.values()):
-            raise ValueError(f"give a source of {self.path!r} a weight above 0")
-        return self
+            yield f"give a source of {self.path!r} a weight above 0"
 
 
 class DataConfig(Section):
@@ -70,21 +69,15 @@ class DataConfig(Section):
             )
         return temperature
 
-    @model_validator(mode="after")
-    def _shares_by_size(self) -> "DataConfig":
+    def problems(self) -> Iterator[str]:
         other = (source.sources or (self.train[1:] and (source.weight or source.epochs)) for source in self.train)
         if self.temperature is not None and any(other):
-            raise ValueError(
+            yield (
                 "temperature takes the shares of data sets, or of the sources of one data set, from their sizes. Leave "
                 "out weight, epochs and sources in train, or set temperature to null."
             )
-        return self
-
-    @model_validator(mode="after")
-    def _epochs_of_full_rows(self) -> "DataConfig":
         if self.packing == "none" and self.train[0].weight is None:
-            raise ValueError("how often data are read is known for packed rows only; give every data set a weight")
-        return self
+            yield "how often data are read is known for packed rows only; give every data set a weight"
 
 
 class ReplacementConfig(Section):
@@ -92,11 +85,9 @@ class ReplacementConfig(Section):
     random: float = Field(0.1, ge=0, le=1, description="share that becomes another ordinary token; the rest stay")
     per: Literal["unit", "token"] = Field("unit", description="what is replaced together")
 
-    @model_validator(mode="after")
-    def _shares(self) -> "ReplacementConfig":
+    def problems(self) -> Iterator[str]:
         if self.mask + self.random > 1 + 1e-9:
-            raise ValueError(f"mask + random is {self.mask + self.random:g}; the two shares may add up to 1 at most")
-        return self
+            yield f"mask + random is {self.mask + self.random:g}; the two shares may add up to 1 at most"
 
 
 class RateSchedule(SettingSchedule):
@@ -149,8 +140,6 @@ class MaskingConfig(Section):
         """The strategies, each with its weight."""
         return self.strategy if isinstance(self.strategy, dict) else {self.strategy: 1.0}
 
-    @model_validator(mode="after")
-    def _of_a_strategy(self) -> "MaskingConfig":
+    def problems(self) -> Iterator[str]:
         if "span" not in self.weights:
-            self.refuse_unread("span", why="is for strategy span, which masking.strategy does not choose")
-        return self
+            yield from self.unread_problems("span", why="is for strategy span, which masking.strategy does not choose")

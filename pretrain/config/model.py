@@ -1,5 +1,6 @@
 """Config section `model`: architecture, size, initial weights."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,13 +64,11 @@ class SizeConfig(Section):
     intermediate: int | None = Field(None, ge=8, description="4 x hidden by default, 1.5 x for modernbert")
     kv_heads: int | None = Field(None, ge=1, description="eurobert: heads of key and value; as heads by default")
 
-    @model_validator(mode="after")
-    def _divisible(self) -> "SizeConfig":
+    def problems(self) -> Iterator[str]:
         if self.hidden % self.heads:
-            raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})")
+            yield f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})"
         if self.kv_heads and self.heads % self.kv_heads:
-            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
-        return self
+            yield f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})"
 
 
 class ModelConfig(Section):
@@ -108,17 +107,13 @@ class ModelConfig(Section):
             return str(self.config["model_type"] if isinstance(self.config, dict) else self.config)
         return f"{self.arch} {self.size.layers} x {self.size.hidden}"
 
-    @model_validator(mode="after")
-    def _auto(self) -> "ModelConfig":
+    def problems(self) -> Iterator[str]:
         if (self.arch == "auto") != (self.config is not None):
-            raise ValueError("arch auto and config go together: give both, or neither")
+            yield "arch auto and config go together: give both, or neither"
         if self.arch == "auto":
-            self.refuse_unread("dropout", "size", "max_positions", why="comes from model.config with arch auto")
-            self.refuse_unread("init", why="is for the native encoder, not for arch auto")
-        return self
-
-    @model_validator(mode="after")
-    def _of_one_form(self) -> "ModelConfig":
+            of_config = "dropout", "size", "max_positions"
+            yield from self.unread_problems(*of_config, why="comes from model.config with arch auto")
+            yield from self.unread_problems("init", why="is for the native encoder, not for arch auto")
         unread = {
             ("local_attention", "local_rope_theta"): ["modernbert"],
             ("global_rope_theta",): [*ROTARY_BASES],
@@ -127,16 +122,16 @@ class ModelConfig(Section):
         }
         for names, archs in unread.items():
             if self.arch not in archs:
-                self.refuse_unread(*names, why=f"is for arch {', '.join(archs)}, not {self.arch}")
+                yield from self.unread_problems(*names, why=f"is for arch {', '.join(archs)}, not {self.arch}")
         if self.size.kv_heads and self.arch != "eurobert":
-            raise ValueError(f"size.kv_heads is for arch eurobert, not {self.arch}; remove it")
+            yield f"size.kv_heads is for arch eurobert, not {self.arch}; remove it"
         if self.init is None:
-            self.refuse_unread("init_vocabulary", "init_size", why="is for weights of init, which is not set")
+            of_init = "init_vocabulary", "init_size"
+            yield from self.unread_problems(*of_init, why="is for weights of init, which is not set")
         if self.init_size == "tile" and self.arch not in ("bert", "roberta", "modernbert"):
-            raise ValueError(f"init_size tile is for arch bert, roberta, modernbert, not {self.arch}")
+            yield f"init_size tile is for arch bert, roberta, modernbert, not {self.arch}"
         if self.scaled_init and self.init is not None:
-            raise ValueError("scaled_init is for random weights, and init gives others; remove one of the two")
-        return self
+            yield "scaled_init is for random weights, and init gives others; remove one of the two"
 
     @model_validator(mode="before")
     @classmethod

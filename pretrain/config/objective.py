@@ -10,7 +10,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticKnownError
 
 from pretrain.config.data import MaskingConfig
@@ -142,11 +142,9 @@ class ObjectiveConfig(Section):
         share = self.share
         return (share.start, share.end) if isinstance(share, ShareSchedule) else (share, share)
 
-    @model_validator(mode="after")
-    def _takes_part(self) -> "ObjectiveConfig":
+    def problems(self) -> Iterator[str]:
         if not any(self.ends):
-            raise ValueError(f"share of {self.kind} is 0; remove it from the list")
-        return self
+            yield f"share of {self.kind} is 0; remove it from the list"
 
 
 def check_objective_form(objective: Any) -> Any:

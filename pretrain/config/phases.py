@@ -1,9 +1,10 @@
 """Config section `phases`: the parts of a run in order, each with the settings that it changes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
@@ -28,25 +29,18 @@ class PhaseConfig(Section):
     data: dict[str, Any] = Field(
         {}, description="other data.train, temperature or seq_len; restart: read the data from a start"
     )
-    objective: Any = Field(None, description="another objective")
+    objective: Annotated[Any, BeforeValidator(check_objective_form)] = Field(None, description="another objective")
     masking: dict[str, Any] = Field({}, description="keys of masking that change")
     model: dict[str, Any] = Field({}, description="another global_rope_theta or local_rope_theta")
     optim: dict[str, Any] = Field({}, description="another lr")
     schedule: dict[str, Any] = Field({}, description="another schedule of the learning rate, from here on")
     train: dict[str, Any] = Field({}, description="another global_batch_size or micro_batch_size")
 
-    @field_validator("objective", mode="before")
-    @classmethod
-    def _name_or_list(cls, objective: Any) -> Any:
-        return check_objective_form(objective)
-
-    @model_validator(mode="after")
-    def _changes_what_may_change(self) -> "PhaseConfig":
+    def problems(self) -> Iterator[str]:
         for section, names in CHANGEABLE.items():
-            changed = getattr(self, section)
-            if names and (other := next((name for name in changed if name not in names), None)):
-                raise ValueError(f"a phase cannot change {section}.{other}; it may change {section}.{', '.join(names)}")
-        return self
+            for other in getattr(self, section):
+                if names and other not in names:
+                    yield f"a phase cannot change {section}.{other}; it may change {section}.{', '.join(names)}"
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -64,14 +58,14 @@ class StepSpan:
     steps: int
 
 
-_SCHEDULED = ("schedule", "masking.rate", "objective")
+SCHEDULED = ("schedule", "masking.rate", "objective")
 
 
 def spans(phases: list[PhaseConfig], number: int) -> dict[str, StepSpan]:
     """For each setting that may follow a schedule, the phases from the one that sets it to the next that does."""
     starts = [sum(phase.steps for phase in phases[:end]) for end in range(len(phases) + 1)]
     by_name = {}
-    for setting in _SCHEDULED:
+    for setting in SCHEDULED:
         sets = [not n or any(key == setting or key.startswith(f"{setting}.") for key in phase.changes)
                 for n, phase in enumerate(phases)]  # fmt: skip
         first = max(n for n in range(number + 1) if sets[n])

@@ -1,9 +1,10 @@
 """Config sections of a run folder: checkpoints, evaluations, metrics, guards."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from data_prep.common.urls import is_url, redact
 from pretrain.config.mlflow_address import address_problem
@@ -52,14 +53,12 @@ class CheckpointConfig(Section):
             raise ValueError("passwords and tokens do not belong in a config; put them into fsspec's configuration")
         return remote
 
-    @model_validator(mode="after")
-    def _reachable(self) -> "CheckpointConfig":
+    def problems(self) -> Iterator[str]:
         if self.keep_every and self.keep_every % self.every_steps:
-            raise ValueError(
+            yield (
                 f"checkpoint.keep_every ({self.keep_every}) must be a multiple of checkpoint.every_steps "
                 f"({self.every_steps}), or there would be few checkpoints to keep"
             )
-        return self
 
 
 class EvalConfig(Section):
@@ -90,13 +89,11 @@ class TrackConfig(Section):
             raise ValueError(f"{seconds:g} s is too short to measure a rate; write {_SHORTEST_SECONDS:g} or more, or 0")
         return seconds
 
-    @model_validator(mode="after")
-    def _somewhere(self) -> "TrackConfig":
+    def problems(self) -> Iterator[str]:
         if self.models != "none" and self.uri == "none":
-            raise ValueError(
+            yield (
                 "models needs MLflow, but uri is `none`. Set models to none; `maskwright track models` logs them later."
             )
-        return self
 
     @field_validator("uri")
     @classmethod
@@ -128,12 +125,8 @@ class GuardConfig(Section):
     replica_check_steps: int = Field(1000, ge=0, description="steps between comparisons of the ranks' weights; 0: off")
     data_wait: float = Field(0.1, ge=0, le=1, description="warn above this share of waiting for data; 0: never")
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> "GuardConfig":
+    def problems(self) -> Iterator[str]:
         if self.rollback and not self.spike_threshold:
-            raise ValueError("rollback needs spikes to be looked for; set guard.spike_threshold above 0")
+            yield "rollback needs spikes to be looked for; set guard.spike_threshold above 0"
         if 0 < self.slow_factor <= 1:
-            raise ValueError(
-                f"slow_factor {self.slow_factor:g} would make every rank slow; write more than 1, or 0 for none"
-            )
-        return self
+            yield f"slow_factor {self.slow_factor:g} would make every rank slow; write more than 1, or 0 for none"

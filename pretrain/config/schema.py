@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
 
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.data import DataConfig, MaskingConfig
@@ -20,7 +20,7 @@ from pretrain.config.objective import (
     block_rows,
     check_objective_form,
 )
-from pretrain.config.phases import PhaseConfig, StepSpan, named, settings_of, spans
+from pretrain.config.phases import CHANGEABLE, SCHEDULED, PhaseConfig, StepSpan, named, settings_of, spans
 from pretrain.config.run import CheckpointConfig, EvalConfig, GuardConfig, RunConfig, TrackConfig
 from pretrain.config.section import Section
 from pretrain.config.training import OptimConfig, ScheduleConfig, StageSettings, TrainConfig, ZeroConfig
@@ -36,7 +36,7 @@ class Phase:
         name: "" for the only phase of a run without phases.
         config: the config of this phase alone, with all that it inherits; its train.steps are those of the run.
         restart: whether its data are read from a start.
-        spans: of the settings that may follow a schedule: "schedule", "masking.rate", "objective".
+        spans: of the settings that may follow a schedule, see SCHEDULED.
         changes: see PhaseConfig.
     """
 
@@ -57,6 +57,7 @@ class Config(Section):
         Annotated[ObjectiveName, Tag("<name>")]
         | Annotated[list[ObjectiveConfig], Field(min_length=1), Tag("<mixture>")],
         Discriminator(lambda objective: "<mixture>" if isinstance(objective, list) else "<name>"),
+        BeforeValidator(check_objective_form),
     ] = Field("mlm", description="what the model learns to predict, or a list of {kind, share, weight}")
     masking: MaskingConfig = MaskingConfig()
     model: ModelConfig = ModelConfig()
@@ -86,18 +87,16 @@ class Config(Section):
         The sections of the config itself are those of the first phase.
         """
         if not self.phases:
-            everything = StepSpan(0, self.train.steps)
-            whole = dict.fromkeys(("schedule", "masking.rate", "objective"), everything)
+            whole = dict.fromkeys(SCHEDULED, StepSpan(0, self.train.steps))
             return (Phase(0, "", 0, self.train.steps, self, False, whole, {}),)
         phases: list[Phase] = []
         start, train = 0, self.train
         for number, phase in enumerate(self.phases):
             changed: dict[str, Any] = {"phases": []}
             if number:
-                own = self._later[number - 1]
-                changed |= {name: getattr(own, name) for name in ("data", "objective", "masking", "model", "optim")}
+                own = {name: getattr(self._later[number - 1], name) for name in (*CHANGEABLE, "objective")}
                 train = train.model_copy(update=phase.train)
-                changed |= {"schedule": own.schedule, "train": train}
+                changed |= own | {"train": train}
             restart, end = bool(phase.data.get("restart")), start + phase.steps
             config = self.model_copy(update=changed)
             phases.append(
@@ -170,11 +169,6 @@ class Config(Section):
         """The largest sequence length of all stages."""
         return max(stage.seq_len for stage in self.stages)
 
-    @field_validator("objective", mode="before")
-    @classmethod
-    def _name_or_list(cls, objective: Any) -> Any:
-        return check_objective_form(objective)
-
     @model_validator(mode="after")
     def _lay_out_phases(self) -> "Config":
         """Fill in train.steps, and make the config of each phase."""
@@ -195,8 +189,7 @@ class Config(Section):
             self.__dict__["train"] = self.train.model_copy(update={"steps": total})
             base = self.model_dump(exclude={"phases"})
             first, *later = (self._of_phase(base, number) for number in range(len(self.phases)))
-            self.__dict__.update({name: getattr(first, name) for name in ("data", "objective", "masking", "model")})
-            self.__dict__.update({name: getattr(first, name) for name in ("optim", "schedule", "train")})
+            self.__dict__.update({name: getattr(first, name) for name in (*CHANGEABLE, "objective")})
             self._later = tuple(later)
         elif self.train.tokens and not self.train.steps:
             self.__dict__["train"] = self.train.model_copy(update={"steps": self._steps_for(self.train.tokens)})
@@ -259,7 +252,9 @@ class Config(Section):
         kinds, name = tuple(OBJECTIVES[part.kind] for part in self.objectives), self.objective_text
         self._shares_add_up()
         unread = [setting for setting in kinds[0].unread if all(setting in kind.unread for kind in kinds)]
-        self.masking.refuse_unread(*unread, section="masking.", why=f"is not read by objective {name}")
+        why = f"is not read by objective {name}"
+        for problem in self.masking.unread_problems(*unread, section="masking.", why=why):
+            raise ValueError(problem)
         if any(kind.draws_masks for kind in kinds):
             self._predicts()
         elif self.eval.masks == "common":

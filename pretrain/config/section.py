@@ -1,9 +1,10 @@
 """Base classes of the config sections."""
 
 import typing
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -19,15 +20,25 @@ class Section(BaseModel):
     takes_text: ClassVar[bool] = False  # whether a text may replace a whole section
     of_whole: ClassVar[tuple[str, ...]] = ()  # keys whose values are of the kind that they have in the whole config
 
-    def refuse_unread(self, *names: str, why: str, section: str = "") -> None:
-        """Raise ValueError if one of these keys is set, which nothing would read.
+    def problems(self) -> Iterator[str]:
+        """Sentences on keys that do not go together, for values that are valid by themselves."""
+        return iter(())
+
+    @model_validator(mode="after")
+    def _go_together(self) -> "Section":
+        if problem := next(self.problems(), None):
+            raise ValueError(problem)
+        return self
+
+    def unread_problems(self, *names: str, why: str, section: str = "") -> Iterator[str]:
+        """A problem for each of these keys that is set, which nothing would read.
 
         Args:
             why: continues the key's name. section: stands before it, with a dot.
         """
         for name in names:
             if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{section}{name} {why}; remove it")
+                yield f"{section}{name} {why}; remove it"
 
     @field_validator("*", mode="before")
     @classmethod

@@ -1,5 +1,6 @@
 """Config sections for training: optimizer, schedule, batches, precision, ZeRO."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -45,11 +46,9 @@ class OptimConfig(Section):
             return values | {"muon": {}}
         return values
 
-    @model_validator(mode="after")
-    def _of_no_other(self) -> "OptimConfig":
+    def problems(self) -> Iterator[str]:
         if self.muon is not None and self.name != "muon":
-            raise ValueError(f"muon has settings of name muon, which {self.name} does not read; remove them")
-        return self
+            yield f"muon has settings of name muon, which {self.name} does not read; remove them"
 
 
 class ScheduleConfig(Section):
@@ -61,29 +60,25 @@ class ScheduleConfig(Section):
     decay_fraction: float = Field(0.2, ge=0, le=1, description="wsd: the last part of train.steps, where it falls")
     min_ratio: float = Field(0.0, ge=0, lt=1, description="share of the peak rate at the end of the decay")
 
-    @model_validator(mode="after")
-    def _falls(self) -> "ScheduleConfig":
+    def problems(self) -> Iterator[str]:
         if self.kind != "wsd":
-            self.refuse_unread("decay", "decay_fraction", why=f"is for kind wsd, not {self.kind}")
+            yield from self.unread_problems("decay", "decay_fraction", why=f"is for kind wsd, not {self.kind}")
         if self.kind == "constant":
-            self.refuse_unread("min_ratio", why="is for rates that fall, and kind constant does not")
-        return self
+            yield from self.unread_problems("min_ratio", why="is for rates that fall, and kind constant does not")
 
 
 class ProfileConfig(Section):
     steps: tuple[int, int] = Field(description="the first step of the profile and the last one")
 
-    @model_validator(mode="after")
-    def _few(self) -> "ProfileConfig":
+    def problems(self) -> Iterator[str]:
         first, last = self.steps
         if not 1 <= first <= last:
-            raise ValueError(f"steps [{first}, {last}] must be a first step, 1 or later, and a last one not before it")
+            yield f"steps [{first}, {last}] must be a first step, 1 or later, and a last one not before it"
         if last - first >= _MOST_PROFILED:
-            raise ValueError(
+            yield (
                 f"steps [{first}, {last}] are {last - first + 1}, whose traces would fill memory and disk; write "
                 f"{_MOST_PROFILED} or fewer"
             )
-        return self
 
 
 class TrainConfig(Section):
@@ -130,10 +125,8 @@ class ZeroConfig(Section):
     reduce_dtype: Literal["fp32", "bf16"] = Field("fp32", description="of gradients sent between processes")
     overlap: bool = Field(True, description="stage 1 without offload: send gradients and weights during the passes")
 
-    @model_validator(mode="after")
-    def _offloads(self) -> "ZeroConfig":
+    def problems(self) -> Iterator[str]:
         if self.offload != "none" and self.stage == 0:
-            raise ValueError("offload needs the optimizer state of one process apart: write stage 1, 2 or 3")
+            yield "offload needs the optimizer state of one process apart: write stage 1, 2 or 3"
         if self.stage != 1 or self.offload != "none":
-            self.refuse_unread("overlap", why="is for stage 1 without offload")
-        return self
+            yield from self.unread_problems("overlap", why="is for stage 1 without offload")
