@@ -1,10 +1,8 @@
 """Settings of objectives, and the table of all objectives; each is defined in a file of pretrain/objectives."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -120,7 +118,6 @@ def _add_names(schema: dict[str, Any]) -> None:
 
 ObjectiveName = Annotated[str, AfterValidator(_known), Field(json_schema_extra=_add_names)]
 _Share = Annotated[float, Field(ge=0, le=1)]
-_FINEST = 1024  # the largest denominator of a constant share
 
 
 class ShareSchedule(SettingSchedule):
@@ -156,9 +153,3 @@ def check_objective_form(objective: Any) -> Any:
             "[{kind: mlm, share: 0.5}, {kind: clm, share: 0.5}]."
         )
     return objective
-
-
-def block_rows(objectives: tuple[ObjectiveConfig, ...]) -> int:
-    """The fewest rows that give each constant share whole rows; 1 for shares that change, which are rounded."""
-    shares = [objective.share for objective in objectives if not isinstance(objective.share, ShareSchedule)]
-    return math.lcm(*(Fraction(share).limit_denominator(_FINEST).denominator for share in shares))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
@@ -17,7 +18,6 @@ from pretrain.config.objective import (
     ObjectiveName,
     ShareSchedule,
     View,
-    block_rows,
     check_objective_form,
 )
 from pretrain.config.phases import CHANGEABLE, SCHEDULED, PhaseConfig, StepSpan, named, settings_of, spans
@@ -26,6 +26,7 @@ from pretrain.config.section import Section
 from pretrain.config.training import OptimConfig, ScheduleConfig, StageSettings, TrainConfig, ZeroConfig
 
 _ENDLESS = 10**15  # steps
+_FINEST = 1024  # the largest denominator of a constant share
 
 
 @dataclass(frozen=True)
@@ -151,8 +152,9 @@ class Config(Section):
 
     @property
     def block_rows(self) -> int:
-        """The fewest rows of a micro-batch: a multiple has a whole number of rows for each constant share."""
-        return block_rows(self.objectives)
+        """The fewest rows of a micro-batch that give each constant share whole rows. Shares that change are rounded."""
+        shares = [part.share for part in self.objectives if not isinstance(part.share, ShareSchedule)]
+        return math.lcm(*(Fraction(share).limit_denominator(_FINEST).denominator for share in shares))
 
     @property
     def objective_text(self) -> str:
