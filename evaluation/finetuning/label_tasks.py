@@ -14,13 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
-from evaluation.finetuning.example_files import (
-    LabelledSentence,
-    TableRow,
-    first_names,
-    read_columns,
-    read_table,
-)
+from evaluation.finetuning.example_files import LabelledSentence, TableRow, first_names, read_columns, read_table
 from evaluation.finetuning.heads import (
     IGNORED,
     Example,

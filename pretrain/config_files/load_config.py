@@ -36,11 +36,7 @@ _OTHER_NAMES = {
 """Names of other programs for keys of the config."""
 
 
-def load_config(
-    path: Path | None,
-    overrides: list[str] | None = None,
-    profile: Path | None = None,
-) -> Config:
+def load_config(path: Path | None, overrides: list[str] | None = None, profile: Path | None = None) -> Config:
     """Read a config file, if there is one, and lay `section.key=value` overrides (values in YAML) over it.
 
     In the section `cluster:`, a `profile` gives the keys that the file does not set.

@@ -37,11 +37,7 @@ class Prefetcher(Generic[Ready]):
     """
 
     def __init__(
-        self,
-        loader: Loader,
-        steps_done: int,
-        position: MixturePosition,
-        prepare: Callable[[LoaderStep], Ready],
+        self, loader: Loader, steps_done: int, position: MixturePosition, prepare: Callable[[LoaderStep], Ready]
     ) -> None:
         self._loader, self._prepare = loader, prepare
         self._queue: queue.Queue[Ready | Exception] = queue.Queue(maxsize=_AHEAD)
@@ -145,12 +141,7 @@ class DeviceFeed:
         weights = None if batch.weights is None else self._copied(batch.weights)
         copied = self.stream.record_event() if self.stream else None
         return DeviceBatch(
-            **tensors,
-            seq_len=batch.seq_len,
-            longest=batch.longest,
-            copied=copied,
-            weights=weights,
-            groups=batch.groups,
+            **tensors, seq_len=batch.seq_len, longest=batch.longest, copied=copied, weights=weights, groups=batch.groups
         )
 
     def _copied(self, array: NDArray[Any]) -> Tensor:

@@ -14,12 +14,7 @@ from pretrain.data.mixture import Mixture, MixturePosition
 from pretrain.data.stream import Part
 from pretrain.data.training_sources import Sources, row_stream
 from pretrain.masking import Vocabulary, mask_rate
-from pretrain.objectives import (
-    Objective,
-    ObjectiveMixture,
-    objective_of,
-    shares_at,
-)
+from pretrain.objectives import Objective, ObjectiveMixture, objective_of, shares_at
 from pretrain.philox import derive_key
 
 COMMON_RATE = 0.15  # of eval.masks common

@@ -129,11 +129,7 @@ def randoms_needed(lengths: NDArray[np.int64], seq_len: int) -> int:
 
 
 def pack(
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    seq_len: int,
-    random: NDArray[np.uint64],
-    mode: Mode,
+    starts: NDArray[np.int64], lengths: NDArray[np.int64], seq_len: int, random: NDArray[np.uint64], mode: Mode
 ) -> PackedLayout:
     """Pack fragments into shuffled rows.
 

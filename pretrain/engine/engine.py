@@ -29,13 +29,7 @@ from pretrain.engine.gradient_buckets import matrix_groups
 from pretrain.engine.gradient_check import GradientCheck, checked_parameters
 from pretrain.engine.host_copy import StatesInMemory
 from pretrain.engine.process_group import make_deterministic
-from pretrain.engine.resharding import (
-    DEEPSPEED_FOLDER,
-    exchange_weights,
-    layout_of,
-    load_resharded,
-    local_pieces,
-)
+from pretrain.engine.resharding import DEEPSPEED_FOLDER, exchange_weights, layout_of, load_resharded, local_pieces
 from pretrain.engine.step_sums import LossSums
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, Prediction
@@ -104,11 +98,7 @@ class Engine:
         return of_gpu and zero.stage <= 1 and zero.offload == "none" and precision != "fp16"
 
     def step(
-        self,
-        batches: Sequence[DeviceBatch],
-        weights: Tensor,
-        lr: float,
-        objectives: Sequence[float] = (1.0,),
+        self, batches: Sequence[DeviceBatch], weights: Tensor, lr: float, objectives: Sequence[float] = (1.0,)
     ) -> Tensor:
         """One optimizer step over the global batch.
 
@@ -158,11 +148,7 @@ class Engine:
         return self._check.differences
 
     def _take_step(
-        self,
-        batches: Sequence[DeviceBatch],
-        weights: Tensor,
-        objectives: Sequence[float],
-        rehearsal: bool = False,
+        self, batches: Sequence[DeviceBatch], weights: Tensor, objectives: Sequence[float], rehearsal: bool = False
     ) -> Tensor:
         """`step` without its learning rate. `rehearsal`: compare the gradients, and let the optimizer skip the step."""
         of_all = weights.sum().clamp(min=1)

@@ -36,12 +36,7 @@ def _tile(block: int) -> dict[str, int]:
 
 
 def add_norm(
-    x: Tensor,
-    residual: Tensor | None,
-    weight: Tensor,
-    bias: Tensor | None,
-    eps: float,
-    x_bias: Tensor | None = None,
+    x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float, x_bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See pretrain.kernels.plain.add_norm. The residual may be one row [D], expanded to [N, D]."""
     normed, again, total = _Norm.apply(None, x, None, residual, x_bias, weight, bias, eps)

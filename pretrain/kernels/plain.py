@@ -36,12 +36,7 @@ def rotate(x: Tensor, by: Rotation) -> Tensor:
 
 
 def add_norm(
-    x: Tensor,
-    residual: Tensor | None,
-    weight: Tensor,
-    bias: Tensor | None,
-    eps: float,
-    x_bias: Tensor | None = None,
+    x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float, x_bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """LayerNorm (Ba et al., 2016) of x + residual, [N, D], or of x alone. Returns (norm, the same norm, sum).
 

@@ -66,11 +66,7 @@ class StepInfo:
 
 
 def objective_metrics(
-    stage: Literal["train", "eval"],
-    config: Config,
-    step: int,
-    shares: Sequence[float],
-    sums: Sequence[LossSums],
+    stage: Literal["train", "eval"], config: Config, step: int, shares: Sequence[float], sums: Sequence[LossSums]
 ) -> dict[str, float]:
     """Loss and accuracy of all objectives and, if there are several, of each that has predictions.
 

@@ -86,11 +86,7 @@ class Encoder(nn.Module):
     """
 
     def __init__(
-        self,
-        shape: EncoderShape,
-        z_loss: float = 0.0,
-        backend: Attention | None = None,
-        operations: Operations = PLAIN,
+        self, shape: EncoderShape, z_loss: float = 0.0, backend: Attention | None = None, operations: Operations = PLAIN
     ):
         super().__init__()
         self.shape, self.z_loss, self.backend, self.operations = shape, z_loss, backend, operations

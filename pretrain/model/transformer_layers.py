@@ -128,12 +128,7 @@ class PostNormLayer(nn.Module):
         self.mlp_norm = AddNorm(shape, operations)
 
     def forward(
-        self,
-        x_ND: Tensor,
-        again_ND: Tensor,
-        spans: SpanBounds,
-        rotations: dict,
-        places: Tensor | None = None,
+        self, x_ND: Tensor, again_ND: Tensor, spans: SpanBounds, rotations: dict, places: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
         some = spans[0][1].queries is not None

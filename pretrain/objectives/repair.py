@@ -3,16 +3,7 @@
 import numpy as np
 
 from pretrain.config import OBJECTIVES, MaskingConfig, ObjectiveKind
-from pretrain.masking import (
-    Masked,
-    Rows,
-    TokenFlag,
-    Vocabulary,
-    count,
-    labelled,
-    largest_mask_rate,
-    random_subset,
-)
+from pretrain.masking import Masked, Rows, TokenFlag, Vocabulary, count, labelled, largest_mask_rate, random_subset
 from pretrain.philox import derive_key
 
 

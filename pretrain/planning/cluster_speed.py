@@ -162,14 +162,7 @@ def rank_step(planner: Planner, processes: int, tokens_per_gpu: int | None) -> R
     return RankStep(stage.flops / stage.tokens * tokens_per_gpu, tokens_per_gpu, passes)
 
 
-def scaled(
-    config: Config,
-    sizes: Sizes,
-    step: RankStep,
-    scheme: Scheme,
-    cluster: Cluster,
-    tflops: float,
-) -> Scaled:
+def scaled(config: Config, sizes: Sizes, step: RankStep, scheme: Scheme, cluster: Cluster, tflops: float) -> Scaled:
     """Predict the step of a config on a cluster.
 
     Args:

@@ -106,11 +106,7 @@ def _cuda() -> dict[str, Any]:
     if not torch.cuda.is_available():
         return {}
     nccl = torch.cuda.nccl.version() if dist.is_nccl_available() else ()
-    return {
-        "runtime": torch.version.cuda,
-        "nccl": ".".join(map(str, nccl)),
-        "cudnn": torch.backends.cudnn.version(),
-    }
+    return {"runtime": torch.version.cuda, "nccl": ".".join(map(str, nccl)), "cudnn": torch.backends.cudnn.version()}
 
 
 def _processor() -> str:

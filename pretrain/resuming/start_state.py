@@ -52,10 +52,7 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
         "identity": Identity.of(config, data, state.steps_done, state.init).settings,
         "layout": layout_of(config),
         "shape": describe_model(config, data.tokenizer, state.steps_done),
-        "data": {
-            "documents": sum(t.documents for t in totals),
-            "tokens": sum(t.tokens for t in totals),
-        },
+        "data": {"documents": sum(t.documents for t in totals), "tokens": sum(t.tokens for t in totals)},
         "data_of_phases": data_of_phases(config, data),
         "config": config.model_dump(mode="json"),
     }
