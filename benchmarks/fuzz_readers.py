@@ -195,9 +195,9 @@ def _checkpoints(folder: Path) -> Iterator[Reader]:
     torch.save({"module": {"a": torch.zeros(3)}, "n": 1}, path / "model.pt")
     config = Config.model_validate({"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}})
     state = {
-        "position": MixturePosition(1, (Position(),)).to_json(),
+        "position": asdict(MixturePosition(1, (Position(),))),
         "replaced_tokens": 0,
-        "guards": GuardHistory().to_json(),
+        "guards": asdict(GuardHistory()),
         "identity": {"plan version": PLAN_VERSION},
         "layout": {"processes": 1, "zero.stage": 0},
         "shape": asdict(EncoderShape(11, 1, 8, 1, 16, 8, 0)),

@@ -59,14 +59,9 @@ class BatchRows:
     def of(cls, batches: Sequence[Batch], kinds: Sequence[ObjectiveKind] = (OBJECTIVES["mlm"],)) -> "BatchRows":
         """The rows of at least one micro-batch, all of one sequence length. kinds: Config.objective_kinds."""
         groups = [cls._of_group(batch, kinds, *group) for batch in batches for group in batch.by_group()]
-        width = max(group.columns.shape[1] for group in groups)
-        columns = [
-            np.pad(group.columns, ((0, 0), (0, width - group.columns.shape[1])), constant_values=-1) for group in groups
-        ]
-        seen, original, positions = (
-            np.concatenate([getattr(group, name) for group in groups]) for name in ("seen", "original", "positions")
-        )
-        return cls(seen, original, positions, np.concatenate(columns), np.concatenate([g.kinds for g in groups]))
+        parts = {field.name: [getattr(group, field.name) for group in groups] for field in fields(cls)}
+        parts["columns"] = _of_one_width(parts["columns"])
+        return cls(**{name: np.concatenate(arrays) for name, arrays in parts.items()})
 
     @classmethod
     def _of_group(
@@ -122,16 +117,19 @@ class BatchRows:
         if len(self) != len(other):
             return f"the first has {len(self)} rows and the second {len(other)}"
         documents = (self.original != other.original).any(axis=1) | (self.positions != other.positions).any(axis=1)
-        width = max(self.columns.shape[1], other.columns.shape[1])
-        columns, others = (
-            np.pad(c, ((0, 0), (0, width - c.shape[1])), constant_values=-1) for c in (self.columns, other.columns)
-        )
+        columns, others = _of_one_width([self.columns, other.columns])
         masks = (columns != others).any(axis=1) | (self.seen != other.seen).any(axis=1)
         rows = np.flatnonzero(documents | masks)
         if not len(rows):
             return None
         what = "other documents" if documents[rows[0]] else "the same documents under other masks"
         return f"row {rows[0]} holds {what}; {len(rows)} of {len(self)} rows differ"
+
+
+def _of_one_width(columns: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+    """BatchRows.columns of equally many places, with unused ones at the end."""
+    width = max(each.shape[1] for each in columns)
+    return [np.pad(each, ((0, 0), (0, width - each.shape[1])), constant_values=-1) for each in columns]
 
 
 def _kind(seen: int, original: int, vocabulary: Vocabulary, objective: ObjectiveKind) -> Replaced:

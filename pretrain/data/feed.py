@@ -20,7 +20,7 @@ from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
 from pretrain.masking import RowGroup
 
-_ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
+_ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels", "weights")  # the last may be None
 _AHEAD = 2  # steps that are built in advance
 _CLOSE_SECONDS = 5.0  # a stopping run must still write its checkpoint
 
@@ -97,7 +97,7 @@ class DeviceBatch:
     @property
     def inputs(self) -> dict[str, Any]:
         """The arguments of a model's forward pass, by name."""
-        return {name: getattr(self, name) for name in (*_ARRAYS, "seq_len", "longest", "weights", "groups")}
+        return {name: getattr(self, name) for name in (*_ARRAYS, "seq_len", "longest", "groups")}
 
     def scaled(self, factors: Sequence[Tensor]) -> dict[str, Any]:
         """`inputs`, the weights of each objective's predictions being multiplied by its factor []."""
@@ -109,8 +109,8 @@ class DeviceBatch:
         if self.copied:
             stream = torch.cuda.current_stream(self.tokens.device)
             stream.wait_event(self.copied)
-            for tensor in (*(getattr(self, name) for name in _ARRAYS), self.weights):
-                if tensor is not None:
+            for name in _ARRAYS:
+                if (tensor := getattr(self, name)) is not None:
                     tensor.record_stream(stream)  # the allocator must not reuse its memory before this stream is done
         return self
 
@@ -137,13 +137,10 @@ class DeviceFeed:
             return self._copy(batch)
 
     def _copy(self, batch: Batch) -> DeviceBatch:
-        tensors = {name: self._copied(getattr(batch, name)) for name in _ARRAYS}
-        weights = None if batch.weights is None else self._copied(batch.weights)
+        tensors: dict[str, Any] = {name: self._copied(getattr(batch, name)) for name in _ARRAYS}
         copied = self.stream.record_event() if self.stream else None
-        return DeviceBatch(
-            **tensors, seq_len=batch.seq_len, longest=batch.longest, copied=copied, weights=weights, groups=batch.groups
-        )
+        return DeviceBatch(**tensors, seq_len=batch.seq_len, longest=batch.longest, copied=copied, groups=batch.groups)
 
-    def _copied(self, array: NDArray[Any]) -> Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor.pin_memory().to(self._device, non_blocking=True) if self.stream else tensor
+    def _copied(self, array: NDArray[Any] | None) -> Tensor | None:
+        tensor = None if array is None else torch.from_numpy(array)
+        return tensor.pin_memory().to(self._device, non_blocking=True) if self.stream and tensor is not None else tensor

@@ -209,13 +209,8 @@ class Loader:
             DamagedData: if a block of the data is damaged and may not be replaced.
         """
         stage, parts, after = self._take(steps_done, position)
-        first, rate = self._rank * stage.rank_rows, self._mask_rate(steps_done)
-        objective, shares = self._objective(steps_done, stage.phase)
-        batches = [
-            self._build(_rows(parts, start, stage.micro), stage, rate, objective)
-            for start in range(first, first + stage.rank_rows, stage.micro)
-        ]
-        return LoaderStep(batches, position, after, rate, shares)
+        rate, (objective, shares) = self._mask_rate(steps_done), self._objective(steps_done, stage.phase)
+        return LoaderStep([*self._build(parts, stage, rate, objective)], position, after, rate, shares)
 
     def skip(self, steps_done: int, position: MixturePosition, steps: int, to: int) -> MixturePosition:
         """Position to resume from after `to` steps, past the rows of `steps` steps from `position`.
@@ -241,27 +236,23 @@ class Loader:
         for stage in (most, longest) if longest is not most else (most,):
             at = position if stage.seq_len == read.seq_len else position.after_seq_len(read.seq_len)
             parts, _ = self.mixture.take(at, stage.rows, stage.seq_len, stage.phase)
-            first, rate = self._rank * stage.rank_rows, self._mask_rate(steps_done)
-            starts = [first + number * stage.micro for number in range(min(stage.accumulation, 2))]
             objective = self.objectives[stage.phase]
             if isinstance(objective, ObjectiveMixture):
                 objective = objective.largest(stage.seq_len)
-            yield [self._build(_rows(parts, start, stage.micro), stage, rate, objective) for start in starts]
+            yield [*itertools.islice(self._build(parts, stage, self._mask_rate(steps_done), objective), 2)]
 
     def held_out(self, steps_done: int, max_rows: int, objective: int = 0) -> Iterator[Batch]:
         """This rank's batches over the first `max_rows` rows of epoch 0; the same number on every rank.
 
         Rows have the length of the last of the `steps_done` steps. objective: the number of the only one to ask for.
         """
-        stage, _ = stage_at(self._stages, max(0, steps_done - 1))
-        global_rows, position = stage.world_size * stage.micro, self.mixture.start()
-        done = 0
+        stage = replace(stage_at(self._stages, max(0, steps_done - 1))[0], accumulation=1)
+        position, done = self.mixture.start(), 0
         while done < max_rows and position.sources[0].epoch == 0:
-            parts, position = self.mixture.take(position, min(global_rows, max_rows - done), stage.seq_len)
+            parts, position = self.mixture.take(position, min(stage.rows, max_rows - done), stage.seq_len)
             parts = [part for part in parts if part.epoch == 0]
-            done += global_rows
-            own, rate = _rows(parts, self._rank * stage.micro, stage.micro), self._mask_rate(steps_done)
-            yield self._build(own, stage, rate, self._alone(objective))
+            done += stage.rows
+            yield from self._build(parts, stage, self._mask_rate(steps_done), self._alone(objective))
         self.mixture.release()
 
     def samples(self, rows: int, seq_len: int, objective: int = 0) -> Batch:
@@ -270,11 +261,9 @@ class Loader:
         objective: as in `held_out`.
         """
         parts, _ = self.mixture.take(self.mixture.start(), rows, seq_len)
-        stage = BatchStage(0, seq_len, 1, 1, rows)
-        rows_of_epoch = [part for part in parts if part.epoch == 0]
-        batch = self._build(rows_of_epoch, stage, self._mask_rate(0), self._alone(objective))
+        laid_out = lay_out([part for part in parts if part.epoch == 0], rows, seq_len, self.vocabulary)
         self.mixture.release()
-        return batch
+        return laid_out.masked(self._alone(objective), self._mask_rate(0))
 
     def close(self) -> None:
         """Stop the reading threads."""
@@ -300,8 +289,12 @@ class Loader:
         objective = self.objectives[0]
         return objective.alone(number) if isinstance(objective, ObjectiveMixture) else objective
 
-    def _build(self, parts: list[Part], stage: BatchStage, rate: float, objective: Objective) -> Batch:
-        return lay_out(parts, stage.micro, stage.seq_len, self.vocabulary).masked(objective, rate)
+    def _build(self, parts: list[Part], stage: BatchStage, rate: float, objective: Objective) -> Iterator[Batch]:
+        """This rank's micro-batches of the rows of a global batch."""
+        first = self._rank * stage.rank_rows
+        for start in range(first, first + stage.rank_rows, stage.micro):
+            rows = _rows(parts, start, stage.micro)
+            yield lay_out(rows, stage.micro, stage.seq_len, self.vocabulary).masked(objective, rate)
 
 
 def _rows(parts: Sequence[Part], first: int, count: int) -> list[Part]:

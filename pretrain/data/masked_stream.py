@@ -6,6 +6,7 @@ import reprlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
@@ -126,7 +127,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
             with closing(self._open()) as loader:
                 self._place(loader)
         batches, position = self._known
-        return {"batches": batches, "position": position.to_json(), "settings": self._settings}
+        return {"batches": batches, "position": asdict(position), "settings": self._settings}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue at the place of a `state_dict`.
@@ -138,7 +139,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         """
         wrong = UserError("this is not the state of a MaskedStream; load what its state_dict returned")
         try:
-            position = MixturePosition.from_json(json.loads(json.dumps(state["position"])))
+            position = typed(MixturePosition, json.loads(json.dumps(state["position"])))
             batches, then = typed(int, state["batches"]), flat(typed(dict[str, Any], state["settings"]))
         except (KeyError, TypeError, ValueError):
             raise wrong from None

@@ -6,13 +6,11 @@ exact in a cycle of periods (pretrain.data.quotas).
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.common.reading import typed
 from pretrain.data.quotas import Quotas
 from pretrain.data.stream import Part, Position, RowStream
 from pretrain.philox import derive_key, permute
@@ -33,15 +31,6 @@ class MixturePosition:
         if len(epochs) != sources:
             epochs = [max(epochs)] * sources
         return replace(self, sources=tuple(Position(epoch + 1) for epoch in epochs))
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "MixturePosition":
-        """Restore a position from the values of `to_json`; raises ValueError for other values."""
-        position: MixturePosition = typed(cls, values)
-        return position
 
     def of_sources(self, number: int) -> "MixturePosition":
         """The same place for this number of sources: those at the end are new, or have not been read yet."""

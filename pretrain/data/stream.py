@@ -155,19 +155,18 @@ class RowStream:
         self.reader.close()
 
     def _plan(self, position: Position, seq_len: int) -> ShuffleWindow:
-        n_blocks, epoch = self._n_blocks, position.epoch
+        epoch, number = position.epoch, position.window
         if self.order:
-            start = f"source {self._source} from start {epoch}"
-            ids = self.order.window(position.turns, position.window, self._seed, start)
-            counter = epoch << 32 | position.window
-            return ShuffleWindow(self.reader, ids, seq_len, self._packing, self._row_key, counter, position.past)
-        if position.window >= self.n_windows:
-            raise UserError(f"{_FOREIGN} window {position.window} of {self.n_windows}")
-        first = position.window * self._window_blocks
-        places = np.arange(first, min(first + self._window_blocks, n_blocks))
-        ids = permute(places, n_blocks, self._block_key, epoch)
-        ids = ids if self._only is None else self._only[ids]
-        counter = epoch * self.n_windows + position.window
+            ids = self.order.window(position.turns, number, self._seed, f"source {self._source} from start {epoch}")
+            counter = epoch << 32 | number
+        elif number >= self.n_windows:
+            raise UserError(f"{_FOREIGN} window {number} of {self.n_windows}")
+        else:
+            first = number * self._window_blocks
+            places = np.arange(first, min(first + self._window_blocks, self._n_blocks))
+            ids = permute(places, self._n_blocks, self._block_key, epoch)
+            ids = ids if self._only is None else self._only[ids]
+            counter = epoch * self.n_windows + number
         return ShuffleWindow(self.reader, ids, seq_len, self._packing, self._row_key, counter, position.past)
 
     def _look_ahead(self, window: ShuffleWindow, position: Position, seq_len: int) -> None:

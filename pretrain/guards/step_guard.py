@@ -6,13 +6,11 @@ The history of the checks is stored in each checkpoint, so a resumed run decides
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from data_prep.common.errors import UserError
-from data_prep.common.reading import typed
 from pretrain.config import GuardConfig
 from pretrain.data import MixturePosition
 from pretrain.guards.slow_ranks import StepTimes
@@ -67,15 +65,6 @@ class GuardHistory:
     spike: StreamPoint | None = None
     above: int = 0
     rollbacks: tuple[Rollback, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "GuardHistory":
-        """The inverse of `to_json`; raises ValueError for other values."""
-        history: GuardHistory = typed(cls, values)
-        return history
 
     def __str__(self) -> str:
         """A text for messages: "; 2 steps skipped; 1 rollback, the last one from ..."; empty if nothing happened."""

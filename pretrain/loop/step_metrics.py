@@ -1,7 +1,7 @@
 """Metrics of a training step, for journal and progress line."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -54,7 +54,7 @@ class StepInfo:
     def batch(self, sums: StepSums) -> dict[str, Any]:
         """The journal's record of the batch, for `replay`."""
         return {
-            "position": self.before.to_json(),
+            "position": asdict(self.before),
             "seq_len": self.seq_len,
             "rows": self.rows,
             "mask_rate": self.mask_rate,

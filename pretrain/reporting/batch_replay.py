@@ -119,7 +119,7 @@ def _record(folder: RunFolder, step: int) -> tuple[dict[str, float], _Batch, Mix
         raise UserError(f"{folder.journal} has no step {step}. {known}")
     try:
         batch: _Batch = typed(_Batch, entry.batch)
-        return entry.metrics, batch, MixturePosition.from_json(batch.position)
+        return entry.metrics, batch, typed(MixturePosition, batch.position)
     except ValueError as error:
         raise unusable(folder.journal, f"of the step's batch, {error}") from None
 

@@ -39,8 +39,8 @@ class ResumeState:
     def of(cls, saved: Checkpoint) -> "ResumeState":
         """The state of the run that wrote a checkpoint; raises ValueError if it is not valid."""
         state = saved.state
-        position = MixturePosition.from_json(state["position"])
-        init, history = state["identity"].get("model.init (weights)"), GuardHistory.from_json(state["guards"])
+        position = typed(MixturePosition, state["position"])
+        init, history = state["identity"].get("model.init (weights)"), typed(GuardHistory, state["guards"])
         return cls(saved.step, position, typed(int, state["replaced_tokens"]), init, history, saved.path)
 
 

@@ -1,7 +1,7 @@
 """The state from which a run starts or resumes, and the state that it stores in a checkpoint."""
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pretrain.checkpoint import Checkpoint, Identity
@@ -46,9 +46,9 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
     """The state that a checkpoint stores apart from weights and optimizer, as JSON values."""
     totals = [dataset.manifest.totals for dataset in data.datasets]
     return {
-        "position": state.position.to_json(),
+        "position": asdict(state.position),
         "replaced_tokens": state.replaced_tokens,
-        "guards": state.history.to_json(),
+        "guards": asdict(state.history),
         "identity": Identity.of(config, data, state.steps_done, state.init).settings,
         "layout": layout_of(config),
         "shape": describe_model(config, data.tokenizer, state.steps_done),

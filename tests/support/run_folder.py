@@ -1,6 +1,7 @@
 """A run folder as after training: config, journal, environment, and the manifest of a checkpoint."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def make_run(data: Path, run: Path, **overrides: Any) -> list[list[Batch]]:
         found.append([batch for step in steps for batch in step.batches])
         checksum = sum(batch.checksum() for batch in found[-1])
         record = {
-            "position": position.to_json(),
+            "position": asdict(position),
             "seq_len": config.data.seq_len,
             "rows": config.train.global_batch_size,
             "mask_rate": steps[0].mask_rate,

@@ -1,11 +1,13 @@
 """The place in the data through the phases of random recipes, and the time to find it."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.common.reading import typed
 from pretrain.data import BatchStage, Loader, MixturePosition
 from pretrain.data.mixture import Mixture
 from pretrain.data.stream import Position, RowStream
@@ -61,7 +63,7 @@ def test_a_stored_position_goes_on_as_the_walk_from_the_start(phases, data):
         position = made.after
     at = data.draw(st.integers(0, total - 1))
     resumed = loader_of(phases)
-    stored = MixturePosition.from_json(json.loads(json.dumps(walk[at][0].to_json())))
+    stored = typed(MixturePosition, json.loads(json.dumps(asdict(walk[at][0]))))
     for step in range(at, total):
         made = resumed.step(step, stored)
         assert (stored, [batch.checksum() for batch in made.batches]) == walk[step]

@@ -1,7 +1,7 @@
 """Mixed sources of one data set: shares, epochs, phases, and what a run records of them."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from data_prep.common.errors import UserError
+from data_prep.common.reading import typed
 from data_prep.format import Dataset, Manifest, ShardWriter, SourceInfo
 from pretrain.checkpoint import Identity
 from pretrain.config import Config
@@ -168,7 +169,7 @@ def test_a_source_without_predictions_has_no_loss_in_a_run(tmp_path):
 
 def test_a_position_of_an_earlier_version_has_no_turns():
     stored = {"dealt": 3, "sources": [{"epoch": 1, "window": 2, "row": 3, "past": [[8, 2]]}]}
-    position = MixturePosition.from_json(stored)
+    position = typed(MixturePosition, stored)
     assert position.sources[0].turns == ()
-    assert MixturePosition.from_json(json.loads(json.dumps(position.to_json()))) == position
+    assert typed(MixturePosition, json.loads(json.dumps(asdict(position)))) == position
     assert replace(position.sources[0], turns=((1, 2),)) != position.sources[0]

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.common.errors import DamagedData, UserError
+from data_prep.common.reading import typed
 from pretrain.config import StageSettings
 from pretrain.data import Batch, BatchStage, Loader, LoaderStep, MixturePosition, Prefetcher, feed
 from pretrain.data.batch import lay_out
@@ -121,17 +122,17 @@ def interrupted_runs(draw):
 
 def check_equals_reference(reference, parts, **options: Any) -> None:
     """Each part starts from nothing but the JSON of the position that the one before it left."""
-    steps_done, saved = 0, json.dumps(reference[0][0].to_json())
+    steps_done, saved = 0, json.dumps(asdict(reference[0][0]))
     for steps, world_size, micro, ahead in parts:
         ranks = [loader(world_size, micro, rank, **options) for rank in range(world_size)]
-        position = MixturePosition.from_json(json.loads(saved))
+        position = typed(MixturePosition, json.loads(saved))
         for _ in range(min(steps, STEPS - steps_done)):
             built = [rank.step(steps_done, position) for rank in ranks]
             for found, wanted in zip(joined(built), reference[steps_done][1], strict=True):
                 np.testing.assert_array_equal(found, wanted)
             assert len({step.after for step in built}) == 1
             steps_done, position = steps_done + 1, built[0].after
-        saved = json.dumps(position.to_json())
+        saved = json.dumps(asdict(position))
         for number in range(ahead):  # what was built and never consumed must not count
             position = ranks[0].step(steps_done + number, position).after
 

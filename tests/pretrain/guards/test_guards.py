@@ -2,11 +2,13 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 
+from data_prep.common.reading import typed
 from pretrain.config import GuardConfig
 from pretrain.data import MixturePosition
 from pretrain.guards import StepGuard, StepResult
@@ -19,7 +21,7 @@ GUARD = GuardConfig(spike_window=32, spike_steps=3, rollback=True, max_skipped=3
 
 def place(step: int) -> StreamPoint:
     source = {"epoch": 0, "window": 2, "row": step, "past": [[32, 5]]}
-    return StreamPoint(step, MixturePosition.from_json({"dealt": 8 * (step - 1), "sources": [source]}))
+    return StreamPoint(step, typed(MixturePosition, {"dealt": 8 * (step - 1), "sources": [source]}))
 
 
 def result(step: int, loss: float | None, shape: tuple[int, int] = (8, 32)) -> StepResult:
@@ -95,10 +97,10 @@ def test_a_history_survives_json_and_decides_the_same():
     curve = [5.0 + 0.01 * (n % 7) for n in range(40)] + [None, 9.0, 9.0, 9.0]
     whole = run_through(curve)
     for cut in (10, 41, 42, 43):
-        stored = GuardHistory.from_json(json.loads(json.dumps(whole[cut - 1].to_json())))
+        stored = typed(GuardHistory, json.loads(json.dumps(asdict(whole[cut - 1]))))
         assert stored == whole[cut - 1]
     rolled = GuardHistory(rollbacks=(Rollback(41, 30, 240, 400),), skipped=1)
-    assert GuardHistory.from_json(json.loads(json.dumps(rolled.to_json()))) == rolled
+    assert typed(GuardHistory, json.loads(json.dumps(asdict(rolled)))) == rolled
     assert str(rolled) == (
         "; 1 step skipped; 1 rollback, the last one from the spike at step 41 to step 30, rows 240 to 399 left out"
     )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from data_prep.common.errors import UserError
+from data_prep.common.reading import typed
 from data_prep.format import WeightList
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
@@ -19,7 +20,7 @@ from tests.support.checkpoints import commit
 from tests.support.configs import least_config
 from tests.support.datasets import make_dataset
 
-AT = MixturePosition.from_json({"dealt": 24, "sources": [{"epoch": 1, "window": 0, "row": 3, "past": []}]})
+AT = typed(MixturePosition, {"dealt": 24, "sources": [{"epoch": 1, "window": 0, "row": 3, "past": []}]})
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("one_rank")
 def beginning(*epochs: int) -> MixturePosition:
     """The beginning of an epoch of each data set, after 24 rows."""
     sources = [{"epoch": epoch, "window": 0, "row": 0, "past": []} for epoch in epochs]
-    return MixturePosition.from_json({"dealt": 24, "sources": sources})
+    return typed(MixturePosition, {"dealt": 24, "sources": sources})
 
 
 def config_of(
