@@ -69,7 +69,7 @@ def _run(
     finetuning = Finetuning(folder, settings, files)
     path = args.work / f"sst2-{name}.json"
     results = finetuning.open_results(path, None)
-    for result in finetuning.train_seeds(results, seeds, lambda done, total, line: None, path):
+    for result in finetuning.train_seeds(results, seeds, lambda done, total, line: None):
         accuracy = f"{result.metrics['accuracy']:.4f}"
         print(f"SST-2, {name}, seed {result.seed}: {accuracy}, {result.seconds:.0f} s", flush=True)
     saved = json.loads(path.read_text(encoding="utf-8"))

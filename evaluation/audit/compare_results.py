@@ -15,6 +15,7 @@ from pretrain.export import native_state
 from pretrain.run import Entry, JournalReader, RunFolder, step_name
 
 METRICS = ("train/loss", "train/grad_norm")
+# What may change the last bits of results, beside the hardware.
 _MACHINE = ("python", "packages", "processes", "threads", "backend", "cuda", "attention", "kernels")
 
 
@@ -25,12 +26,6 @@ class AuditResult:
     allowed: float
     how: str
     difference: str | None
-
-
-def machine_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two recorded environments and may change the last bits of results."""
-    changed = [name for name in _MACHINE if before.get(name) != now.get(name)]
-    return changed + (["hardware"] if _hardware(before) != _hardware(now) else [])
 
 
 def _hardware(environment: Mapping[str, Any]) -> set[str]:
@@ -47,7 +42,8 @@ def compare_results(run: Path, repeated: Path, plan: AuditPlan, config: Config, 
         tolerance: relative difference that results may have where other bits are expected.
     """
     before, now = (RunFolder(folder).read_environment() or {} for folder in (run, repeated))
-    changed = machine_differences(before, now)
+    changed = [name for name in _MACHINE if before.get(name) != now.get(name)]
+    changed += ["hardware"] if _hardware(before) != _hardware(now) else []
     exact = not changed and (now.get("backend") == "gloo" or config.run.deterministic)
     allowed = 0.0 if exact else tolerance
     reason = f"different: {', '.join(changed)}" if changed else "GPU results vary in their last bits"

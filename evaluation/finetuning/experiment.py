@@ -105,6 +105,7 @@ class Finetuning:
         """
         identity = {**asdict(self.settings), "columns": list(self.settings.columns), "out": str(out) if out else None}
         results = FinetuneResults(self.task.metric, identity | self._digests, self.task.baseline, names=self.names)
+        results.path, results.out = json_path, out
         if json_path is not None:
             if not json_path.absolute().parent.is_dir():
                 raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")
@@ -122,26 +123,17 @@ class Finetuning:
         return results
 
     def train_seeds(
-        self,
-        results: FinetuneResults,
-        seeds: Iterable[int],
-        on_progress: OnProgress,
-        json_path: Path | None = None,
-        out: Path | None = None,
+        self, results: FinetuneResults, seeds: Iterable[int], on_progress: OnProgress
     ) -> Iterator[SeedResult]:
-        """Train the seeds that `results` lacks. Yield each result after `results` has it and `json_path` is written.
-
-        Args:
-            json_path, out: as for `open_results`. `out` gets the model of the best seed.
-        """
+        """Train the seeds that `results` lacks. Yield each result after `results` has it and its file is written."""
         for seed in sorted({*seeds} - {result.seed for result in results.results}):
             result, models = self.run_seed(seed, on_progress)
             best = max(results.values(results.metric), default=-math.inf)
-            if out is not None and result.metrics[results.metric] > best:
-                self.save(out, models, results)
+            if results.out is not None and result.metrics[results.metric] > best:
+                self.save(results.out, models, results)
             results.results.append(result)
-            if json_path is not None:
-                results.write(json_path)
+            if results.path is not None:
+                results.write(results.path)
             yield result
 
     def run_seed(self, seed: int, on_progress: OnProgress) -> tuple[SeedResult, list[Any]]:
@@ -149,19 +141,10 @@ class Finetuning:
         begun, heads = time.monotonic(), self.task.heads
         total = self.settings.epochs * sum(head_steps(len(head.examples), self.settings) for head in heads)
         steps = itertools.count(1)
+        on_step = lambda line: on_progress(next(steps), total, line)  # noqa: E731
         trained: list[TrainedHead] = []
         for head in heads:
-            trained.append(
-                train_head(
-                    self._folder,
-                    head,
-                    self.settings,
-                    self._tokenizer,
-                    seed,
-                    trained,
-                    lambda line: on_progress(next(steps), total, line),
-                )
-            )
+            trained.append(train_head(self._folder, head, self.settings, self._tokenizer, seed, trained, on_step))
         epochs = []
         for number, time_of_end in enumerate(trained[-1].times):
             losses = {head.name or "model": own.losses[number] for head, own in zip(heads, trained, strict=True)}

@@ -53,6 +53,7 @@ class FinetuneResults:
 
     identity: everything that determines the scores: settings, digests of the model and the examples.
     baseline: metrics without a model. names: of the files, for MLflow. key: identifies the runs in MLflow.
+    path: of their file. out: the folder that gets the model of the best seed.
     """
 
     metric: str
@@ -61,6 +62,8 @@ class FinetuneResults:
     results: list[SeedResult] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    path: Path | None = None
+    out: Path | None = None
 
     def values(self, metric: str) -> list[float]:
         """The metric of each seed."""

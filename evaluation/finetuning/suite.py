@@ -246,7 +246,7 @@ class SuiteRun:
         is_search = SEARCH_SEED in seeds
         if not is_search:
             self.on_seed(title, results, entrant)  # what an interrupted call did not send
-        for result in finetuning.train_seeds(results, seeds, show, file, out):
+        for result in finetuning.train_seeds(results, seeds, show):
             settings, score = finetuning.settings, f"{results.metric} {result.metrics[results.metric]:.4f}"
             how = f"learning rate {settings.lr:g}, epochs {settings.epochs}, seed {result.seed}"
             self.say(f"{title}, {how}: {score}, {result.seconds:.0f} s")

@@ -6,7 +6,7 @@ model predicts these tokens from their left context; nothing is masked for it.
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -85,20 +85,18 @@ def measure(
 
     Raises UserError if no token is masked.
     """
-    parts: list[HeldOutAnswers] = []
-    done = 0
+    parts, done = [], 0
     for batch in held_out:
         stream = Stream.of_batch(batch)
         row = done + stream.places // batch.seq_len
         answers = predictor.answers(unmasked(stream) if predictor.causal else stream)
-        parts.append(HeldOutAnswers(-answers.log_probabilities, answers.right, row))
+        parts.append((-answers.log_probabilities, answers.right, row))
         done += len(batch.tokens) // batch.seq_len
         progress(done, held_out.masks.rows)
-    if not sum(len(part.row) for part in parts):
+    measured = HeldOutAnswers(*map(np.concatenate, zip(*parts, strict=True)))
+    if not len(measured.row):
         raise UserError(f"{held_out.dataset.location}: at a mask rate of {held_out.masks.rate:g} no token is predicted")
-    return HeldOutAnswers(
-        *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(HeldOutAnswers))
-    )
+    return measured
 
 
 def unmasked(stream: Stream) -> Stream:

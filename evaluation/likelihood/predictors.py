@@ -89,11 +89,11 @@ class SentenceTokenizer:
         Args:
             contexts: characters of each text that are not scored; a token that reaches beyond them is. None: 0.
         """
-        encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
-        return [
-            EncodedSentence(np.array(encoding.ids, dtype=np.int64), _before(encoding, context))
-            for encoding, context in zip(encodings, contexts or [0] * len(texts), strict=True)
-        ]
+        sentences, encodings = [], self.backend.encode_batch(list(texts), add_special_tokens=False)
+        for encoding, context in zip(encodings, contexts or [0] * len(texts), strict=True):
+            before = sum(end <= context for _, end in encoding.offsets) if context else 0
+            sentences.append(EncodedSentence(np.array(encoding.ids, dtype=np.int64), before))
+        return sentences
 
     def vocabulary(self) -> dict[str, int]:
         """The id of each token, added tokens included."""
@@ -114,11 +114,6 @@ def open_tokenizer(tokenizer: Any, folder: Path, causal: bool) -> SentenceTokeni
     backend.encode_special_tokens = True
     ids = ids_around(tokenizer, folder, causal)
     return SentenceTokenizer(backend, ids["cls"], ids.get("sep"), ids.get("mask"))
-
-
-def _before(encoding: Any, context: int) -> int:
-    """The number of tokens that end within the first `context` characters."""
-    return sum(end <= context for _, end in encoding.offsets) if context else 0
 
 
 @dataclass

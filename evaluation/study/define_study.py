@@ -14,6 +14,7 @@ from evaluation.study.study_file import Arm, Study, check_same, continued, decid
 from pretrain.config import Config
 from pretrain.config_files import load_config
 from pretrain.data import Sources
+from pretrain.model import weights_digest
 from pretrain.planning import check_start, print_warnings
 
 _TASK_FILES = ("--train", "--valid")  # options of `maskwright finetune`
@@ -123,14 +124,7 @@ def _in_common(configs: Sequence[Config]) -> str:
 
 def _arms(overrides: Mapping[str, dict[str, Any]], configs: Sequence[Config]) -> tuple[Arm, ...]:
     """The arms, with digests of what each trains on and starts from. Raises UserError if two arms are equal."""
-
-    @cache
-    def weights(init: Path) -> str:  # gigabytes, usually the same for all arms
-        from pretrain.model import weights_digest
-
-        return weights_digest(init)
-
-    arms = list[Arm]()
+    arms, weights = list[Arm](), cache(weights_digest)  # which reads gigabytes, usually the same for all arms
     for (name, own), config in zip(overrides.items(), configs, strict=True):
         contents = {"data.train": Sources.open(config).fingerprint}
         if config.model.init:

@@ -100,10 +100,8 @@ def verdict_of(values: Mapping[str, BySeed], higher_is_better: bool) -> Verdict 
     differences: dict[str, dict[str, Difference]] = {name: {} for name in arms}
     for (first, second), minus in zip(pairs, paired_differences([(arms[a], arms[b]) for a, b in pairs]), strict=True):
         swapped = minus.interval and (-minus.interval[1], -minus.interval[0])
-        differences[first][second], differences[second][first] = (
-            minus,
-            replace(minus, mean=-minus.mean, interval=swapped),
-        )
+        differences[first][second] = minus
+        differences[second][first] = replace(minus, mean=-minus.mean, interval=swapped)
     sign = 1 if higher_is_better else -1
     best = max(arms, key=lambda name: sign * sum(arms[name].values()))
     worse = tuple(name for name, minus in differences[best].items() if minus.significant)

@@ -103,7 +103,7 @@ def finetune(
     name = f"{task} {model.name}"
     results.send(target, name, str(model), model)
     with interruptible(resumes=json_path is not None), CommandProgress("loading the model") as line:
-        for result in finetuning.train_seeds(results, range(1, seeds + 1), line.show, json_path, out):
+        for result in finetuning.train_seeds(results, range(1, seeds + 1), line.show):
             results.send(target, name, str(model), model)
             score = f"{results.metric} {result.metrics[results.metric]:.4f}"
             line.say(f"seed {result.seed}: {score}, {result.seconds:.0f} s", err=True)
