@@ -3,7 +3,7 @@
 Their defects depended on ZeRO stage, precision, overlap of the reduction, and on modules used twice in a step.
 """
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,21 +56,13 @@ class GradientCheck:
         for name, parameter in self._parameters.items():
             numel = getattr(parameter, "ds_numel", parameter.numel())  # of the whole parameter under ZeRO 3
             self._sums[name] = _sample(torch.zeros((), device=self._engine.device).expand(numel)).clone()
-            self._hooks.append(parameter.register_hook(self._recorder(self._sums[name])))
+            self._hooks.append(parameter.register_hook(partial(_record, self._sums[name])))
         return self
 
     def __exit__(self, *error: object) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._sums = [], {}
-
-    def _recorder(self, total: Tensor) -> Callable[[Tensor], None]:
-        """A hook for a parameter. It sees each gradient before DeepSpeed does."""
-
-        def record(gradient: Tensor) -> None:
-            total.add_(_sample(gradient.detach()))
-
-        return record
 
     def compare(self) -> None:
         """Find the same `differences` on all ranks; a collective that blocks the host.
@@ -96,6 +88,11 @@ class GradientCheck:
         if self._engine.fp16_enabled():
             finite &= reduced.isfinite().all()
         return torch.where(finite, difference.nan_to_num(nan=torch.inf), 0.0)
+
+
+def _record(total: Tensor, gradient: Tensor) -> None:
+    """Add a gradient of a parameter, as a hook that sees it before DeepSpeed does."""
+    total.add_(_sample(gradient.detach()))
 
 
 def _sample(tensor: Tensor) -> Tensor:

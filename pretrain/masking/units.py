@@ -6,7 +6,6 @@ at a word start. Only a word with more tokens than a unit may have is cut.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,19 +38,6 @@ class RowText:
     def begins_word(self) -> NDArray[np.bool_]:
         """[R, S] ordinary tokens that begin a word, or the rest of one after a special token."""
         return self.ordinary & (self.rows.word_starts | self.begins_run)
-
-
-class Strategy(Protocol):
-    """Rule that cuts rows into units: a pure function of the rows and the keys."""
-
-    @property
-    def longest(self) -> int:
-        """The largest number of tokens in a unit."""
-        ...
-
-    def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
-        """[R, S] where units begin, before units longer than `longest` are cut."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -110,6 +96,14 @@ class SpanUnits:
         beyond = (1 - self.p) ** np.arange(1, self.max_words)
         bounds = np.round((1 - beyond) / (1 - (1 - self.p) ** self.max_words) * 2**16)
         return (1 + np.searchsorted(bounds, np.arange(2**16), side="right")).astype(np.uint8)
+
+
+Strategy = TokenUnits | WholeWords | SpanUnits
+"""Rule that cuts rows into units: a pure function of the rows and the keys.
+
+longest: the largest number of tokens in a unit. begins(text, key): [R, S] where units begin, before units longer than
+`longest` are cut.
+"""
 
 
 def cut(strategy: Strategy, text: RowText, key: Key) -> NDArray[np.bool_]:

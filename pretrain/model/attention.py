@@ -26,13 +26,13 @@ _NONE = -1  # document number of the slots that fill up the stream
 
 
 def band_width(reach: int) -> int:
-    """W: keys compared with each query."""
-    return _block(reach) + 2 * reach
+    """W: keys compared with each query of a block of B = 2 * reach slots."""
+    return 4 * reach
 
 
 def band_mask(document: Tensor, reach: int) -> Tensor:
     """Mask of the W keys of a block's queries, from document numbers [N]: [blocks, 1, B, W] bool."""
-    block, width = _block(reach), band_width(reach)
+    block, width = 2 * reach, band_width(reach)
     filled = F.pad(document, (0, -len(document) % block), value=_NONE)
     queries = filled.view(-1, block, 1)
     keys = F.pad(filled, (reach, reach), value=_NONE).unfold(0, width, block).unsqueeze(1)
@@ -43,7 +43,7 @@ def band_mask(document: Tensor, reach: int) -> Tensor:
 
 def band_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, reach: int, dropout: float) -> Tensor:
     """Attention of q, k, v [N, H, E] under a band_mask: [N, H, E]."""
-    n, block, width = len(q), _block(reach), band_width(reach)
+    n, block, width = len(q), 2 * reach, band_width(reach)
     fill = -n % block
     q = F.pad(q, (0, 0, 0, 0, 0, fill)).unflatten(0, (-1, block)).transpose(1, 2)
     k, v = (F.pad(x, (0, 0, 0, 0, reach, reach + fill)).unfold(0, width, block).transpose(2, 3) for x in (k, v))
@@ -56,10 +56,6 @@ def _row_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout
     wide = q.dtype == torch.bfloat16 and q.device.type == "cpu"
     query, key, value = (x.float() if wide else x for x in (q, k, v))
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout).to(q.dtype)
-
-
-def _block(reach: int) -> int:
-    return 2 * reach
 
 
 Reach = int | None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
@@ -19,24 +19,6 @@ _POLL_SECONDS = 2.0
 _EVENT_FILES = "events.out.tfevents.*"
 _STEP = "training step"  # the horizontal axis in W&B, whose own steps must not go back
 CopyKind = Literal["tensorboard", "wandb"]
-
-
-class JournalCopy(Protocol):
-    """A copy of the journal in another tracker's files.
-
-    sent: the points that it has. offset: bytes of the journal that need not be read again.
-    """
-
-    sent: SentSteps
-    offset: int
-
-    def write(self, points: Sequence[Point]) -> None:
-        """Add points of one step, at least one."""
-
-    def flush(self) -> None:
-        """Let other programs see what was written, if the format can."""
-
-    def close(self) -> None: ...
 
 
 def copy_journal(run_dir: Path, kind: CopyKind, follow: bool) -> int:
@@ -55,8 +37,9 @@ def copy_journal(run_dir: Path, kind: CopyKind, follow: bool) -> int:
         raise UserError(f"{place} is a symbolic link. Remove it, or put a folder there.")
     for file in place.glob(_EVENT_FILES):
         open_regular(file, follow=False).close()  # TensorBoard would wait for a pipe
+    copy: TensorBoardCopy | WandbCopy
     try:
-        copy: JournalCopy = TensorBoardCopy(folder) if kind == "tensorboard" else WandbCopy(folder, record)
+        copy = TensorBoardCopy(folder) if kind == "tensorboard" else WandbCopy(folder, record)
     except ImportError:
         raise UserError(f"{kind} is not installed. Run: python -m pip install {kind}") from None
     journal, added = JournalReader(folder.journal), 0
@@ -75,7 +58,11 @@ def copy_journal(run_dir: Path, kind: CopyKind, follow: bool) -> int:
 
 
 class TensorBoardCopy:
-    """Event files in RUN/tensorboard. What they have is read from themselves, so a kill leaves no point twice."""
+    """Event files in RUN/tensorboard. What they have is read from themselves, so a kill leaves no point twice.
+
+    Attributes:
+        sent: the points that the copy has. offset: bytes of the journal that need not be read again.
+    """
 
     def __init__(self, folder: RunFolder):
         from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
@@ -88,6 +75,7 @@ class TensorBoardCopy:
                 self.sent.add(event.step, [value.tag for value in event.summary.value])
 
     def write(self, points: Sequence[Point]) -> None:
+        """Add points of one step, at least one."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
