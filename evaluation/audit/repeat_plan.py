@@ -30,8 +30,7 @@ def plan_audit(folder: RunFolder, steps: tuple[int, int] | None) -> AuditPlan:
         steps: the first and last step to check; by default those between the two newest checkpoints, or up to the only
             one.
 
-    Raises:
-        UserError: if the run has not taken the steps, has no checkpoint, or a checkpoint is damaged.
+    Raises UserError if the run has not taken the steps, has no checkpoint, or a checkpoint is damaged.
     """
     saved = dict(checkpoint.committed(folder.checkpoints))
     if steps is None:

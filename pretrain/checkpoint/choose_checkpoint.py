@@ -22,8 +22,7 @@ def newest_verified(
         check: returns the problem with the state of a checkpoint whose files are intact, or None.
         report: called on rank 0 with a message for each damaged or other checkpoint that is skipped.
 
-    Raises:
-        UserError: if all checkpoints are damaged.
+    Raises UserError if all checkpoints are damaged.
     """
     problems: list[str] = []
 

@@ -74,8 +74,7 @@ class _Manifest:
 def read(path: Path) -> Checkpoint:
     """Read a checkpoint's manifest.
 
-    Raises:
-        UserError: if it is missing or altered, belongs to another step, or names files outside the folder.
+    Raises UserError if it is missing or altered, belongs to another step, or names files outside the folder.
     """
     if path.is_symlink():
         raise unusable(path, "it is a symbolic link, which a checkpoint may not be")

@@ -101,8 +101,7 @@ class RemoteCopies:
 def copies(url: str) -> list[int]:
     """The steps of the complete copies, newest first.
 
-    Raises:
-        UserError: if the remote cannot be reached.
+    Raises UserError if the remote cannot be reached.
     """
     with _errors(url):
         return _steps(open_remote(url))
@@ -114,8 +113,7 @@ def fetch_newest(url: str, folder: Path, report: Callable[[str], None]) -> Path 
     Args:
         report: called with a message for each download and each damaged copy.
 
-    Raises:
-        UserError: if the remote cannot be reached, or all copies are damaged.
+    Raises UserError if the remote cannot be reached, or all copies are damaged.
     """
     problems = []
     with _errors(url):

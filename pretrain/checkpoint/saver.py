@@ -111,8 +111,7 @@ class Saver:
         Args:
             state: the resume state apart from weights and optimizer, as JSON values.
 
-        Raises:
-            UserError: on every rank, after checkpoint.max_failures failures in a row.
+        Raises UserError on every rank, after checkpoint.max_failures failures in a row.
         """
         self.finish()
         start = self._begun = self._clock()
@@ -134,8 +133,7 @@ class Saver:
     def finish(self) -> None:
         """Wait for the files of all ranks and commit the save in progress, if any; a collective.
 
-        Raises:
-            UserError: on every rank, after checkpoint.max_failures failures in a row.
+        Raises UserError on every rank, after checkpoint.max_failures failures in a row.
         """
         if self._pending is None:
             return
@@ -210,8 +208,8 @@ def write_parts(folder: Path, parts: Parts, problem: OSError | None = None) -> F
     Returns:
         The size and checksum of each file.
 
-    Raises:
-        OSError: if the disk is full or fails; it names the file. Also the `problem` that the folder could not be made.
+    Raises OSError if the disk is full or fails; it names the file. Also the `problem` that the folder could not be
+    made.
     """
     if problem:
         raise problem

@@ -56,8 +56,7 @@ class BatchStage:
     def of_run(cls, config: Config, world_size: int) -> tuple["BatchStage", ...]:
         """The stages of a run in order, the first from step 0.
 
-        Raises:
-            UserError: if the batch of a stage does not divide over the processes, or its micro-batch over objectives.
+        Raises UserError if the batch of a stage does not divide over the processes, or its micro-batch over objectives.
         """
         stages = []
         for stage in config.stages:
@@ -77,8 +76,7 @@ class BatchStage:
     def divided(cls, world_size: int, stage: StageSettings) -> "BatchStage":
         """Split the batches of a stage over `world_size` processes in micro-batches; by default, no accumulation.
 
-        Raises:
-            UserError: if the rows do not divide evenly; the message names the config key.
+        Raises UserError if the rows do not divide evenly; the message names the config key.
         """
         rows, key, micro = stage.global_batch_size, stage.key, stage.micro_batch_size
         if rows % world_size:
@@ -205,8 +203,7 @@ class Loader:
     def step(self, steps_done: int, position: MixturePosition) -> LoaderStep:
         """Build the batches of the step after `steps_done` steps, starting at their end position.
 
-        Raises:
-            DamagedData: if a block of the data is damaged and may not be replaced.
+        Raises DamagedData if a block of the data is damaged and may not be replaced.
         """
         stage, parts, after = self._take(steps_done, position)
         rate, (objective, shares) = self._mask_rate(steps_done), self._objective(steps_done, stage.phase)

@@ -15,8 +15,7 @@ from pretrain.masking import TokenFlag
 def flag_reader(dataset: Dataset, wanted: int) -> ReadFlags | None:
     """Reader of the wanted flag bits of a block's tokens; None if no bits are wanted.
 
-    Raises:
-        UserError: if the data set lacks the information.
+    Raises UserError if the data set lacks the information.
     """
     readers: list[ReadFlags] = []
     if wanted & TokenFlag.TARGET:

@@ -48,8 +48,7 @@ class Sources:
     def open(cls, config: Config) -> "Sources":
         """Open the data sets of `data.train`, in all phases.
 
-        Raises:
-            UserError: for a data set that is missing or unfinished, or data sets made with different tokenizers.
+        Raises UserError for a data set that is missing or unfinished, or data sets made with different tokenizers.
         """
         datasets: dict[tuple[str, int], Dataset] = {}  # by path, and by how often the list of a phase had it before
         weights, window_blocks = [], config.data.window_blocks
@@ -131,8 +130,7 @@ class Sources:
     def open_held_out(self, config: DataConfig) -> Dataset | None:
         """Open the data set of `data.valid`, if set.
 
-        Raises:
-            UserError: as open.
+        Raises UserError as open.
         """
         if config.valid is None:
             return None
@@ -143,8 +141,7 @@ class Sources:
     def check(self, config: Config) -> None:
         """Check before the start that the data are usable, the held-out set too.
 
-        Raises:
-            UserError: if a check fails.
+        Raises UserError if a check fails.
         """
         ids = self.tokenizer.special_ids
         if config.model.arch == "roberta" and list(ids.values()).count(ids["pad"]) > 1:
@@ -229,8 +226,7 @@ def row_stream(
         flags: flag bits of tokens that are needed.
         source_name: of the only source to read.
 
-    Raises:
-        UserError: if the data set lacks word starts or targets.
+    Raises UserError if the data set lacks word starts or targets.
     """
     only = None if source_name is None else sources_of(dataset)[source_name][0]
     groups = order.blocks if order else () if only is None else (only,)

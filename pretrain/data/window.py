@@ -82,8 +82,7 @@ class BlockReader:
     def read(self, blocks: list[int], outs: list[Space]) -> list[bool]:
         """Fill each space with a block's tokens. Returns for each block whether it was intact, and not replaced.
 
-        Raises:
-            DamagedData: for a block that differs from its checksum or cannot be read, and may not be replaced.
+        Raises DamagedData for a block that differs from its checksum or cannot be read, and may not be replaced.
         """
         if len(blocks) == 1:  # without a thread
             return [self._read(blocks[0], outs[0])]

@@ -15,8 +15,7 @@ _DISCARD_PORT = 9  # to connect a datagram socket sends nothing; the system only
 def interface_to(host: str) -> str:
     """The interface whose address the system would send from.
 
-    Raises:
-        UserError: when the name does not resolve, nothing leads there, or no interface has that address.
+    Raises UserError when the name does not resolve, nothing leads there, or no interface has that address.
     """
     targets = _resolve(host, socket.SOCK_DGRAM)
     interfaces = network_addresses()
@@ -40,8 +39,7 @@ def listening_address(host: str, interface: str | None) -> str:
         interface: the one to take where `host` means another address, or, on this machine alone, loopback (as
             Debian's /etc/hosts has it). Of several, separated by commas, the first.
 
-    Raises:
-        UserError: when the name does not resolve.
+    Raises UserError when the name does not resolve.
     """
     resolved = [str(target[0]) for *_, target in _resolve(host, socket.SOCK_STREAM)]
     if host in resolved and _is_loopback(host):
@@ -55,8 +53,7 @@ def listening_address(host: str, interface: str | None) -> str:
 def listen(host: str, port: int, interface: str | None) -> socket.socket:
     """A socket that listens on `listening_address` alone; port 0 takes a free one.
 
-    Raises:
-        UserError: when the name does not resolve, or the address cannot be listened on.
+    Raises UserError when the name does not resolve, or the address cannot be listened on.
     """
     address = listening_address(host, interface)
     try:

@@ -24,8 +24,7 @@ def all_gather_json(value: Any) -> list[Any]:
 
     PyTorch's object collectives unpickle received data, so they could run code from the network.
 
-    Raises:
-        RuntimeError: if a rank sent anything other than JSON.
+    Raises RuntimeError if a rank sent anything other than JSON.
     """
     own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
     if dist.get_backend() == "nccl":  # which takes tensors from GPUs alone
@@ -99,8 +98,7 @@ def _said(error: Exception | None) -> tuple[str | None, bool]:
 def require_equal_on_ranks(value: str, what: str) -> None:
     """Require that `value` is equal on all ranks; a collective.
 
-    Raises:
-        UserError: on every rank, unless `value` is the same on all of them.
+    Raises UserError on every rank, unless `value` is the same on all of them.
     """
     values = all_gather_json(value)
     if len(set(values)) > 1:

@@ -35,8 +35,7 @@ def prepare_rendezvous(environment: MutableMapping[str, str]) -> str:
     Returns:
         The `init_method` for `init_process_group`: like `env://`, with the store of this module.
 
-    Raises:
-        UserError: if a required variable is missing.
+    Raises UserError if a required variable is missing.
     """
     for name, of_openmpi in _OPENMPI.items():
         if of_openmpi in environment:
@@ -83,8 +82,7 @@ def _check(environment: Mapping[str, str]) -> None:
 def open_store(host: str, port: int, rank: int, world_size: int, timeout: timedelta) -> TCPStore:
     """Join the store of rank 0, which listens on its address `host`, or on the address of GLOO_SOCKET_IFNAME.
 
-    Raises:
-        UserError: on rank 0, if it cannot listen there.
+    Raises UserError on rank 0, if it cannot listen there.
     """
     if rank != 0:
         return TCPStore(host, port, world_size, False, timeout, multi_tenant=True)

@@ -56,9 +56,8 @@ def deepspeed_config(config: Config, parameters: int, device: str) -> dict[str, 
         parameters: of the model.
         device: cpu or cuda.
 
-    Raises:
-        UserError: if `deepspeed:` has a key that is not handed on or would have no effect, or a value that DeepSpeed
-            refuses.
+    Raises UserError if `deepspeed:` has a key that is not handed on or would have no effect, or a value that DeepSpeed
+    refuses.
     """
     for key in flat(config.deepspeed):
         _check_key(key, config)

@@ -292,8 +292,7 @@ class Engine:
 
         The checkpoint must have been verified: loading unpickles it.
 
-        Raises:
-            UserError: on every rank, if its content cannot be used.
+        Raises UserError on every rank, if its content cannot be used.
         """
         self.wait_for_weights()  # of a trial step
         if start.state["layout"] == layout_of(self.config):

@@ -198,8 +198,7 @@ class FlatGradients:
     def end(self) -> None:
         """Take what the backward pass has left. After the last one, start the sums that have not begun.
 
-        Raises:
-            UserError: if a gradient came after its group was sent, as from two backward passes in one.
+        Raises UserError if a gradient came after its group was sent, as from two backward passes in one.
         """
         for bucket in self._buckets:
             for group in bucket.groups:

@@ -17,8 +17,7 @@ def init_distributed(deterministic: bool = False) -> None:
     Args:
         deterministic: see make_deterministic. NCCL reads its settings when the group is made.
 
-    Raises:
-        UserError: if it describes no group, or this host has no GPU for this process.
+    Raises UserError if it describes no group, or this host has no GPU for this process.
     """
     if deterministic:
         make_deterministic()

@@ -71,8 +71,7 @@ def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[
     Returns:
         For each of `wanted` a tensor on the CPU, zero outside its pieces.
 
-    Raises:
-        UserError: if the files are not what that layout writes, or lack a part of the wanted pieces.
+    Raises UserError if the files are not what that layout writes, or lack a part of the wanted pieces.
     """
     with _as_written(folder, layout):
         saved = _saved(folder, layout, names)
@@ -83,8 +82,7 @@ def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[
 def load_weights(saved: Checkpoint, model: nn.Module, averaged: bool = False) -> None:
     """Load the fp32 weights of a verified checkpoint of any layout into a model, or their averages (optim.ema).
 
-    Raises:
-        UserError: if the files are not what that layout writes, or lack some of the parameters.
+    Raises UserError if the files are not what that layout writes, or lack some of the parameters.
     """
     folder, layout, names = saved.path / DEEPSPEED_FOLDER, saved.state["layout"], optimizer_order(model)
     with _as_written(folder, layout):
@@ -282,8 +280,7 @@ def load_file(path: Path, mmap: bool = False) -> Any:
     It is a pickle, read by torch's restricted unpickler: that makes tensors, plain containers and the classes below,
     and calls nothing else that a file may name.
 
-    Raises:
-        UserError: if it holds anything else.
+    Raises UserError if it holds anything else.
     """
     if not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed would warn that it looked for others in vain

@@ -50,8 +50,7 @@ class HubRepository:
     def create(self, private: bool, card: str) -> None:
         """Create the repository if it is missing, and if the Hub accepts the metadata of a model card.
 
-        Raises:
-            UserError: also if it must be private, and exists and is public.
+        Raises UserError also if it must be private, and exists and is public.
         """
         with self._user_errors("The model card"):
             ModelCard(card).validate()

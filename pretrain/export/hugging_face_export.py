@@ -21,8 +21,7 @@ from pretrain.run import RunFolder
 def native_state(saved: Checkpoint, averaged: bool = False) -> dict[str, Tensor]:
     """The fp32 weights of a verified checkpoint, or their averages, by native name.
 
-    Raises:
-        UserError: if it has no averages.
+    Raises UserError if it has no averages.
     """
     if averaged and saved.state["config"]["optim"].get("ema") is None:
         raise UserError(f"{saved.path} has no averaged weights: its run had no optim.ema; export it without --ema")

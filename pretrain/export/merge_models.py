@@ -27,9 +27,8 @@ def merge_models(
         out: folder to write, which must be new or empty.
         progress: (models done, number of models, current task).
 
-    Raises:
-        UserError: if a folder holds no language model or a link, the models differ in more than their weights, or
-            another process makes `out` meanwhile.
+    Raises UserError if a folder holds no language model or a link, the models differ in more than their weights, or
+    another process makes `out` meanwhile.
     """
     for folder in folders:
         require_own_files(folder)

@@ -47,8 +47,7 @@ class MergePart:
 def merge_parts(name: str, view: View | None) -> list[MergePart]:
     """The models that an argument names: RUN@A..B, a checkpoint, or a Hugging Face folder; oldest first.
 
-    Raises:
-        UserError: if it names something else, or the run keeps fewer than two checkpoints from step A to step B.
+    Raises UserError if it names something else, or the run keeps fewer than two checkpoints from step A to step B.
     """
     path = Path(name)
     if (found := _RANGE.fullmatch(name)) and not path.exists():

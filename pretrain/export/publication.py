@@ -88,8 +88,7 @@ def revision_of(
         name: of the revision. repository: OWNER/NAME. figures, licence, data_licences, trust_folder: see
             published_card and training_sections.
 
-    Raises:
-        UserError: if a file of the export is a link or not as recorded, or the run's config cannot be read. OSError.
+    Raises UserError if a file of the export is a link or not as recorded, or the run's config cannot be read. OSError.
     """
     run = _run_of(export)
     if run and (links := [path for path in (export.parent, export) if path.is_symlink()]):
@@ -124,8 +123,7 @@ def published_card(
         sections: see training_sections.
         licence: its id on the Hugging Face Hub.
 
-    Raises:
-        UserError: if the metadata at the start of `card` cannot be used.
+    Raises UserError if the metadata at the start of `card` cannot be used.
     """
     name = repository.partition("/")[2]
     try:
@@ -174,8 +172,7 @@ def training_sections(
         licences: see licence_table.
         trust_folder: read also data sets on other machines, whose addresses the folder names.
 
-    Raises:
-        UserError: if the run's config cannot be read, or a data set is on another machine, without `trust_folder`.
+    Raises UserError if the run's config cannot be read, or a data set is on another machine, without `trust_folder`.
     """
     newest = folder.read_environment()
     starts = [newest, *newest.get("earlier_starts", [])] if newest else []

@@ -43,8 +43,7 @@ def model_folder(path: Path) -> Path:
 
     Of a name of the Hub it is the folder in the cache.
 
-    Raises:
-        UserError: if it is something else, or the run has no checkpoint that can be exported.
+    Raises UserError if it is something else, or the run has no checkpoint that can be exported.
     """
     path = cached_folder(path)
     check_model(path)
@@ -97,8 +96,7 @@ def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options:
         new_head: what comes after the encoder, a pooler included, may be missing or have other shapes, and is then
             drawn at random.
 
-    Raises:
-        UserError: if the folder holds no such model, or not all of it.
+    Raises UserError if the folder holds no such model, or not all of it.
     """
     from transformers.utils.logging import disable_progress_bar
 
@@ -137,8 +135,7 @@ def _check_files(folder: Path) -> None:
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """The tokenizer in a model's folder; a BPE's dropout, a regularizer of training that makes ids random, is off.
 
-    Raises:
-        UserError: if the folder has no tokenizer that can be loaded.
+    Raises UserError if the folder has no tokenizer that can be loaded.
     """
     from transformers import AutoTokenizer
 
@@ -161,8 +158,7 @@ def ids_around(tokenizer: "PreTrainedTokenizerBase", folder: Path, causal: bool)
 
     Of many causal models bos is what cls is of others.
 
-    Raises:
-        UserError: if the tokenizer lacks one.
+    Raises UserError if the tokenizer lacks one.
     """
     cls = tokenizer.bos_token_id if tokenizer.cls_token_id is None else tokenizer.cls_token_id
     ids = {"cls": cls} | ({} if causal else {"sep": tokenizer.sep_token_id, "mask": tokenizer.mask_token_id})
@@ -176,8 +172,7 @@ def ids_around(tokenizer: "PreTrainedTokenizerBase", folder: Path, causal: bool)
 def is_causal(folder: Path) -> bool:
     """Whether the language model in a Hugging Face folder predicts each token from those before it, by its config.json.
 
-    Raises:
-        UserError: if config.json cannot be read, or the model has no language model head.
+    Raises UserError if config.json cannot be read, or the model has no language model head.
     """
     path = folder / "config.json"
     config = read_json(path, dict[str, Any], MAX_CONFIG_BYTES, _COPY_AGAIN, nan=True)
@@ -199,8 +194,7 @@ def is_causal(folder: Path) -> bool:
 def load_language_model(folder: Path) -> tuple["PreTrainedModel", bool]:
     """A masked or a causal language model, whichever the folder holds, as `load_model`; and whether it is causal.
 
-    Raises:
-        UserError: also if it is an encoder with a causal head whose tokens see those that they are to predict.
+    Raises UserError also if it is an encoder with a causal head whose tokens see those that they are to predict.
     """
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 

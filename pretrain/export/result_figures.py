@@ -25,8 +25,7 @@ def figures_in(path: Path, digest: str, names: Sequence[Path]) -> list[EvalResul
         digest: of the model's files, which a fine-tuning holds; see model_digest.
         names: paths of the model, for an evaluation.
 
-    Raises:
-        UserError: if the file is missing or of another kind.
+    Raises UserError if the file is missing or of another kind.
     """
     values = read_json(path, dict[str, Any], nan=True)
     try:

@@ -27,9 +27,8 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
     Returns:
         The folder written.
 
-    Raises:
-        UserError: if there is no such checkpoint, it is damaged or has no averaged weights, no objective of the run has
-            this view, or `out` is in use.
+    Raises UserError if there is no such checkpoint, it is damaged or has no averaged weights, no objective of the run
+    has this view, or `out` is in use.
     """
     folder = RunFolder(run)
     step, path = chosen_checkpoint(folder, step)
@@ -65,8 +64,7 @@ def _kind_of_view(folder: RunFolder, config: Config, view: View | None) -> Objec
 def chosen_checkpoint(folder: RunFolder, step: int | None) -> tuple[int, Path]:
     """The checkpoint of a step, or the newest, and its step.
 
-    Raises:
-        UserError: if the run has no checkpoint.
+    Raises UserError if the run has no checkpoint.
     """
     checkpoints = dict(checkpoint.committed(folder.checkpoints))
     if not checkpoints:

@@ -29,8 +29,7 @@ def odd_ones(values: Sequence[Sequence[int]]) -> list[int]:
 def check_replicas(weights: dict[str, Tensor], hosts: Sequence[str], step: int, device: torch.device) -> None:
     """Compare the weights that should be equal on all ranks; a collective that blocks the host.
 
-    Raises:
-        EndOfRun: on every rank, with the ranks that differ and the first weight that differs.
+    Raises EndOfRun on every rank, with the ranks that differ and the first weight that differs.
     """
     if len(hosts) < 2 or not weights:
         return

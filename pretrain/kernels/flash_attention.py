@@ -66,8 +66,7 @@ class FlashAttention(NamedTuple):
     def require(self, wanted: int | str) -> None:
         """Check that this is the version of the setting `train.flash_attention`.
 
-        Raises:
-            UserError: if the wanted version is not installed, or is for other GPUs.
+        Raises UserError if the wanted version is not installed, or is for other GPUs.
         """
         if wanted in _NEWER and wanted != self.version:
             newer = _NEWER[int(wanted)]
@@ -80,8 +79,7 @@ class FlashAttention(NamedTuple):
 def use_version(number: int) -> None:
     """Let torch compute flash attention with this version from now on, in the whole process.
 
-    Raises:
-        UserError: if its package cannot be loaded, or computes no gradients, as builds for inference do not.
+    Raises UserError if its package cannot be loaded, or computes no gradients, as builds for inference do not.
     """
     from torch.nn import attention
 

@@ -11,8 +11,7 @@ from pretrain.kernels.plain import PLAIN, Operations
 def operations(fused: bool) -> Operations:
     """The kernels if `fused`, else PLAIN.
 
-    Raises:
-        UserError: if there is no GPU, or no Triton.
+    Raises UserError if there is no GPU, or no Triton.
     """
     if not fused:
         return PLAIN

@@ -64,8 +64,7 @@ class Loop:
     def run(self) -> LoopEnd:
         """Train to the end; "completed", "stopped", or "spike": the run should go back.
 
-        Raises:
-            UserError: on every rank, if the run cannot continue.
+        Raises UserError on every rank, if the run cannot continue.
         """
         with ChosenCollections() as collections:
             return self._run_steps(collections)

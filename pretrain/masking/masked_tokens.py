@@ -69,8 +69,7 @@ class MaskedTokens:
         purpose: draws of two purposes ("train", "valid") are independent.
         lag: slots from the state that predicts to the token that it predicts.
 
-    Raises:
-        UserError: if a list of weights is missing, damaged, or made with another tokenizer.
+    Raises UserError if a list of weights is missing, damaged, or made with another tokenizer.
     """
 
     def __init__(self, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str, lag: int = 0):

@@ -41,9 +41,8 @@ class Vocabulary:
     def of(cls, tokenizer: TokenizerInfo) -> "Vocabulary":
         """The vocabulary of a data set.
 
-        Raises:
-            UserError: if a special token for masking or packing is missing or the same as another, or there are too few
-                ordinary tokens.
+        Raises UserError if a special token for masking or packing is missing or the same as another, or there are too
+        few ordinary tokens.
         """
         named = {name: tokenizer.special_ids.get(name, -1) for name in ("pad", "cls", "sep", "mask")}
         if missing := [name for name, id in named.items() if id < 0]:

@@ -47,8 +47,7 @@ def build_for_training(
         tokenizer: folder of the data's tokenizer.
         init: a Hugging Face folder with the first weights; they are random if it is None. say: see initial_state.
 
-    Raises:
-        UserError: if the weights do not fit, rows are too long for the model, or there is no GPU for the kernels.
+    Raises UserError if the weights do not fit, rows are too long for the model, or there is no GPU for the kernels.
     """
     train = config.train
     model = build(description, config.run.seed, train.z_loss)
@@ -68,8 +67,7 @@ def build_for_training(
 def use_path(model: nn.Module, config: Config, path: FastPath) -> None:
     """From now on, compute a native encoder in this way.
 
-    Raises:
-        UserError: if there is no GPU for the kernels, or no package for the version of flash attention.
+    Raises UserError if there is no GPU for the kernels, or no package for the version of flash attention.
     """
     if isinstance(model, Encoder):
         use_version(path.flash)

@@ -229,8 +229,7 @@ def _modern_config(shape: EncoderShape, common: dict[str, Any]) -> PretrainedCon
 def shape_of(config: PretrainedConfig) -> EncoderShape:
     """The native shape of a Hugging Face configuration.
 
-    Raises:
-        UserError: for a model of another kind, or one that computes something else.
+    Raises UserError for a model of another kind, or one that computes something else.
     """
     kind = config.model_type
     arch = "modernbert" if kind == _MODERN_CAUSAL else kind

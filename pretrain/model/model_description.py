@@ -126,8 +126,7 @@ Description = dict[str, Any]
 def describe_model(config: Config, tokenizer: TokenizerInfo, steps_done: int = 0) -> Description:
     """All that decides a model's parameters and what it computes, after so many steps.
 
-    Raises:
-        UserError: if there is no such model.
+    Raises UserError if there is no such model.
     """
     if config.model.arch != "auto":
         last = config.phase_at(max(0, steps_done - 1)).config.model
@@ -169,8 +168,7 @@ def _encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
 def read_description(stored: dict[str, Any]) -> Description:
     """A stored description, completed with the defaults of newer fields, which change nothing.
 
-    Raises:
-        ValueError: if it is not valid.
+    Raises ValueError if it is not valid.
     """
     if stored.get("arch") == "auto":
         typed(dict[str, Any], stored.get("config"))

@@ -90,8 +90,7 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
     Args:
         given: the value of `model.config`: a folder with a config.json, such a file, or its content.
 
-    Raises:
-        UserError: if transformers has no masked language model of that kind, or it is too short.
+    Raises UserError if transformers has no masked language model of that kind, or it is too short.
     """
     values = dict(given if isinstance(given, dict) else _read(Path(given)))
     kind: Any = values.pop("model_type", None)

@@ -51,8 +51,7 @@ def check_init_folder(
         folder: as model.init names it.
         shape: shape of the run. tokenizer, vocabulary, size: as for initial_state.
 
-    Raises:
-        UserError: as initial_state.
+    Raises UserError as initial_state.
     """
     folder = cached_folder(folder)
     model_shape = _shape_of(folder, shape.arch)
@@ -92,8 +91,7 @@ def initial_state(
         say: prints each setting that differs from the model's: rotary base, window; and where embeddings come from.
         vocabulary, size: model.init_vocabulary and model.init_size. seed: of the noise in a larger model.
 
-    Raises:
-        UserError: if the folder holds no such model, or one of another shape or vocabulary.
+    Raises UserError if the folder holds no such model, or one of another shape or vocabulary.
     """
     from pretrain.model.vocabulary_transfer import token_pieces, transferred
 

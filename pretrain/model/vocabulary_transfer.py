@@ -30,8 +30,7 @@ def token_pieces(old: Path, new: Path) -> PieceLists:
     - A token that both tokenizers have is its own piece: the same bytes, at the start of a word or inside one.
     - Other text is cut as within a text: after a letter, or after a space if the token begins a word.
 
-    Raises:
-        UserError: if a folder has no tokenizer, or one without a role that masked language models need.
+    Raises UserError if a folder has no tokenizer, or one without a role that masked language models need.
     """
     before, after = describe_tokenizer(old), describe_tokenizer(new)
     spelled, wanted = Spelling.open(old), Spelling.open(new)

@@ -124,8 +124,7 @@ def objective_of(
     Args:
         masking: instead of the settings of the phase.
 
-    Raises:
-        UserError: if a required file is missing, damaged, or made with another tokenizer.
+    Raises UserError if a required file is missing, damaged, or made with another tokenizer.
     """
     of_phase, kinds = config.run_phases[phase].config, config.objective_kinds
     masking = masking or of_phase.masking

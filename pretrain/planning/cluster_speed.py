@@ -43,8 +43,7 @@ class Scheme:
         DeepSpeed's stage 2 sends whole sums to all ranks (`use_multi_rank_bucket_allreduce`), during the backward pass.
         Its buckets count as the groups of stage 1.
 
-        Raises:
-            UserError: for stage 3 and for offloading, which the model does not cover.
+        Raises UserError for stage 3 and for offloading, which the model does not cover.
         """
         zero = config.zero
         if zero.stage == 3 or zero.offload != "none":
@@ -127,8 +126,7 @@ class ScalingRequest:
     def table(self, config: Config, planner: Planner) -> tuple[str, dict[str, list[Scaled]]]:
         """The source of the speeds, and the rows of the unchanged config and of one that hides communication, by name.
 
-        Raises:
-            UserError: if the batch does not divide.
+        Raises UserError if the batch does not divide.
         """
         network = NETWORKS[self.network or next(iter(NETWORKS))]  # one node sends nothing
         gpu, tflops = GPUS[self.gpu], self.rate.tflops or 0.0
@@ -148,8 +146,7 @@ def rank_step(planner: Planner, processes: int, tokens_per_gpu: int | None) -> R
         tokens_per_gpu: of a step, without padding, in the config's micro-batches; None divides the config's global
             batch over the processes.
 
-    Raises:
-        UserError: if the batch does not divide over the processes, or the operations are not known (`arch: auto`).
+    Raises UserError if the batch does not divide over the processes, or the operations are not known (`arch: auto`).
     """
     stage = planner.plan(1 if tokens_per_gpu else processes).stages[-1]
     if stage.flops is None:

@@ -31,8 +31,7 @@ class PreflightCheck(NamedTuple):
 def check_start(config: Config, world_size: int) -> list[str]:
     """Make all checks for a run of `world_size` processes. Returns its warnings.
 
-    Raises:
-        UserError: if a check fails.
+    Raises UserError if a check fails.
     """
     for check in CHECKS:
         check.run(config, world_size)
@@ -70,8 +69,7 @@ def _check_named_checkpoint(config: Config) -> None:
 def check_tracking(track: TrackConfig) -> None:
     """Check the address of MLflow from the config or MLFLOW_TRACKING_URI. A server that is down is no error.
 
-    Raises:
-        UserError: if the address can never work, the database cannot be used, or the experiment was deleted.
+    Raises UserError if the address can never work, the database cannot be used, or the experiment was deleted.
     """
     target = Target.of_training(track.uri, track.experiment)
     problem = address_problem(target.uri, driver=True)
@@ -87,8 +85,7 @@ def _check_model(config: Config) -> None:
 
     Weights are not read; the run itself detects damaged weights.
 
-    Raises:
-        UserError: if the model cannot be built, or the weights do not fit it.
+    Raises UserError if the model cannot be built, or the weights do not fit it.
     """
     begins_with_weights = config.model.init is not None and not _has_begun(config)
     if config.model.arch != "auto" and not begins_with_weights:

@@ -120,8 +120,7 @@ class Planner:
         sources: the data. With None, each row is one document without padding.
         vocab_size: vocabulary size of the tokenizer, if `sources` is None.
 
-    Raises:
-        UserError: if the model or the objective is invalid.
+    Raises UserError if the model or the objective is invalid.
     """
 
     def __init__(self, config: Config, sources: Sources | None, vocab_size: int | None = None):
@@ -143,8 +142,7 @@ class Planner:
     def plan(self, processes: int, gpu: GpuMemory | None = None, rate: Rate | None = None) -> RunPlan:
         """Plan the run on `processes` processes with the memory of a GPU and a speed, if they are known.
 
-        Raises:
-            UserError: if a batch does not divide over the processes.
+        Raises UserError if a batch does not divide over the processes.
         """
         config, steps = self._config, self._config.train.steps
         automatic = gpu is not None and config.train.micro_batch_size is None
@@ -172,8 +170,7 @@ class Planner:
 
         For `arch: auto`, whose activations are not known, without them.
 
-        Raises:
-            UserError: if a batch does not divide over the processes.
+        Raises UserError if a batch does not divide over the processes.
         """
         BatchStage.of_run(self._config, processes)
         fitting, _ = self._largest(self._config, processes, gpu)

@@ -14,8 +14,7 @@ _MOSTLY = 0.5  # share of the first weights in an average
 def run_warnings(config: Config) -> list[str]:
     """The warnings about a config and its data sets, each on one line.
 
-    Raises:
-        UserError: if a data set cannot be opened.
+    Raises UserError if a data set cannot be opened.
     """
     return [*settings_warnings(config), *_of_held_out(config)]
 

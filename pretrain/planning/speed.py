@@ -38,8 +38,7 @@ class Rate:
     def time(self, tokens: float, flops: float | None, processes: int) -> RunTime:
         """The time of steps with these tokens and operations.
 
-        Raises:
-            UserError: if the operations are needed and not known.
+        Raises UserError if the operations are needed and not known.
         """
         if self.tflops is None:
             seconds = tokens / (self.tokens_per_second or 1)
@@ -65,8 +64,7 @@ def other_device(run: Path, gpu: str | None, for_gpus: bool) -> str | None:
 def measured_rate(run: Path) -> Rate:
     """The median speed of each GPU, or process, in a run's last steps.
 
-    Raises:
-        UserError: if no step has a speed.
+    Raises UserError if no step has a speed.
     """
     folder = RunFolder(run)
     try:

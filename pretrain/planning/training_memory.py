@@ -42,8 +42,7 @@ class GpuMemory:
     def of(cls, name: str | None, gigabytes: float | None) -> "GpuMemory | None":
         """The memory of a GPU model, or of any GPU with these 10**9 bytes; None without both.
 
-        Raises:
-            UserError: if the GPU model is not known.
+        Raises UserError if the GPU model is not known.
         """
         if name is not None and gigabytes is None and name not in GPUS:
             meant = next((f"Did you mean {known}? " for known in GPUS if known.lower() == name.lower()), "")

@@ -56,9 +56,8 @@ class _Batch:
 def replay(run: Path, step: int, trust_folder: bool = False) -> Replayed:
     """Rebuild the global batch of a step. `trust_folder`: also read data sets on other machines, which the run names.
 
-    Raises:
-        UserError: if there is no such run or step, the data set is missing or has changed, or the batch has another
-            checksum than in the journal.
+    Raises UserError if there is no such run or step, the data set is missing or has changed, or the batch has another
+    checksum than in the journal.
     """
     folder = RunFolder(run)
     require_run(run)
@@ -127,8 +126,7 @@ def _record(folder: RunFolder, step: int) -> tuple[dict[str, float], _Batch, Mix
 def _open_data(config: Config, folder: RunFolder, settings: str, step: int) -> Sources:
     """Open the run's data sets.
 
-    Raises:
-        UserError: if they are missing, or they or the settings have changed since the step.
+    Raises UserError if they are missing, or they or the settings have changed since the step.
     """
     data = Sources.open(config)
     now = Identity.of(config, data, step)

@@ -20,8 +20,7 @@ SCRIPTS = ("page.js", "chart.js", "predictions.js", "main.js")
 def write_page(report: dict[str, Any], out: Path, scripts: Sequence[str] = SCRIPTS) -> None:
     """Write the page of a report to `out`, with the arguments of `page`.
 
-    Raises:
-        UserError: if `out` cannot be written.
+    Raises UserError if `out` cannot be written.
     """
     try:
         write_file(out, page(report, scripts).encode())

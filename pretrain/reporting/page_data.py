@@ -28,8 +28,7 @@ MOST_MARKS = 500  # of a kind; more would overlap
 def collect(run: Path, out: Path) -> dict[str, Any]:
     """Collect the content of the page at `out`; its value "diverged" comes from `divergence`.
 
-    Raises:
-        UserError: if `run` is not a run folder.
+    Raises UserError if `run` is not a run folder.
     """
     folder = RunFolder(run)
     require_run(run)

@@ -131,8 +131,7 @@ class Reports:
     def check_recorded(self) -> None:
         """Write the final status, if `close` could not.
 
-        Raises:
-            UserError: if it still cannot be written.
+        Raises UserError if it still cannot be written.
         """
         try:
             self._record_end()

@@ -22,8 +22,7 @@ from pretrain.run import RunFolder
 def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint | None:
     """The checkpoint to resume from, or None to start at step 0; a collective.
 
-    Raises:
-        UserError: if the checkpoint of run.resume does not exist, or does not fit the configuration.
+    Raises UserError if the checkpoint of run.resume does not exist, or does not fit the configuration.
     """
     resume, remote = config.run.resume, config.checkpoint.remote
     if resume == "never":

@@ -22,8 +22,7 @@ def load_to_start(
     Returns:
         The config, and the overrides with the commit, for the processes of the run.
 
-    Raises:
-        UserError: as load_config and fetch_from_hub.
+    Raises UserError as load_config and fetch_from_hub.
     """
     config = load_config(path, overrides, profile)
     if config.model.init is None or not is_hub_name(config.model.init):

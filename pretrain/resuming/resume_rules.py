@@ -19,8 +19,7 @@ def expected_start(config: Config) -> Checkpoint | None:
 
     Returns None without a checkpoint, or if run.resume is `never` or names a checkpoint.
 
-    Raises:
-        UserError: if the run cannot resume from it.
+    Raises UserError if the run cannot resume from it.
     """
     if config.run.resume not in SEARCHED:
         return None
@@ -37,8 +36,7 @@ def expected_start(config: Config) -> Checkpoint | None:
 def check_outline(config: Config, path: Path) -> Checkpoint | None:
     """A checkpoint, judged by its manifest and the sizes of its files; None if it is damaged, which the run reports.
 
-    Raises:
-        UserError: if the run may not resume from it.
+    Raises UserError if the run may not resume from it.
     """
     if verify(path, sizes_only=True) or state_problem(saved := read(path)):
         return None

@@ -118,9 +118,8 @@ class RunFolder:
     def create(self) -> None:
         """Make the folders.
 
-        Raises:
-            UserError: if the place cannot be written, or something in it is a pipe, a socket or a symbolic link:
-                training would change what it leads to, and the folder may come from somebody else.
+        Raises UserError if the place cannot be written, or something in it is a pipe, a socket or a symbolic link:
+        training would change what it leads to, and the folder may come from somebody else.
         """
         try:
             make_folder(self.checkpoints)
@@ -226,8 +225,7 @@ class RunFolder:
     def ask_to_stop(self, reason: str = "") -> None:
         """Have the run stop after a checkpoint, and say why.
 
-        Raises:
-            OSError: if the folder cannot be written.
+        Raises OSError if the folder cannot be written.
         """
         write_file(self.stop, reason.encode())
 
@@ -235,8 +233,7 @@ class RunFolder:
         """Have the run stop after a checkpoint because Slurm wants it to, and continue later; `ask_to_stop`, which
         `touch RUN/STOP` is too, has the last word.
 
-        Raises:
-            OSError: if the folder cannot be written.
+        Raises OSError if the folder cannot be written.
         """
         self.ask_to_stop(_FOR_NOW)
 
@@ -256,8 +253,7 @@ class RunFolder:
     ) -> None:
         """Replace status.json, or where the disk has no room for a second file, what is in it.
 
-        Raises:
-            OSError: if neither can be done.
+        Raises OSError if neither can be done.
         """
         status = asdict(Status(state, step, total_steps, reason, next_action, time.time(), retry))
         try:
@@ -283,8 +279,7 @@ class RunFolder:
     def progress(self, step: int, total_steps: int, reason: str, next_action: str) -> None:
         """Record the progress of a run, unless a rank has recorded a failure.
 
-        Raises:
-            OSError: if it cannot be written.
+        Raises OSError if it cannot be written.
         """
         with self._turn():
             status = self.status_or_none()  # an unreadable file is replaced
@@ -294,8 +289,7 @@ class RunFolder:
     def fail(self, reason: str, next_action: str, retry: bool = True) -> bool:
         """Record a failure, unless another rank has, or the run is over. Returns whether it was recorded.
 
-        Raises:
-            UserError: if there is no readable status.json.
+        Raises UserError if there is no readable status.json.
         """
         with self._turn():
             status = self.recorded_status()
@@ -309,8 +303,7 @@ class RunFolder:
 
         A completed run whose last step is exported has no next action.
 
-        Raises:
-            UserError: if status.json is missing or cannot be read.
+        Raises UserError if status.json is missing or cannot be read.
         """
         status = self.recorded_status()
         if not status.is_over and not self.is_held():
@@ -321,8 +314,7 @@ class RunFolder:
     def final_status(self) -> Status:
         """The status when the caller, who holds the folder, knows that the run's processes have ended.
 
-        Raises:
-            UserError: if status.json is missing or cannot be read.
+        Raises UserError if status.json is missing or cannot be read.
         """
         status = self.recorded_status()
         return status if status.is_over else _ended_silently(status)
@@ -338,8 +330,7 @@ class RunFolder:
     def recorded_status(self) -> Status:
         """Read status.json without checking whether the processes still exist.
 
-        Raises:
-            UserError: if status.json is missing or cannot be read.
+        Raises UserError if status.json is missing or cannot be read.
         """
         try:
             return cast(Status, read_json(self.status, Status, hint="delete it: the next start writes a new one"))

@@ -29,8 +29,7 @@ def copy_journal(run_dir: Path, kind: CopyKind, follow: bool) -> int:
     Args:
         follow: continue until the run ends.
 
-    Raises:
-        UserError: if the package is not installed, or the folder is not a run.
+    Raises UserError if the package is not installed, or the folder is not a run.
     """
     record, folder = RunRecord.require(run_dir), RunFolder(run_dir)
     if (place := run_dir / kind).is_symlink():  # files behind it would be changed and removed

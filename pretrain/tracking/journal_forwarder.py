@@ -141,8 +141,7 @@ def sync(
         uri, experiment, trust_folder: as in Target.of_run.
         on_progress: called with the bytes of the journal that have been sent so far.
 
-    Raises:
-        UserError: if there is no address, or MLflow does not take the data.
+    Raises UserError if there is no address, or MLflow does not take the data.
     """
     record, target = RunRecord.require(run_dir), Target.of_run(run_dir, uri, experiment, trust_folder)
     if target.experiment != record.experiment:

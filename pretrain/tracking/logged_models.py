@@ -60,8 +60,7 @@ class Candidate:
 def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
     """The weights of the committed checkpoints, in order of step; with `averaged`, also the averages of each step.
 
-    Raises:
-        UserError: if the manifest of a checkpoint is damaged.
+    Raises UserError if the manifest of a checkpoint is damaged.
     """
     measured = JournalTable.read(folder.journal)
     offered = []
@@ -121,8 +120,7 @@ def log_models(
     Returns:
         The names of the models logged now.
 
-    Raises:
-        UserError: if the run is not in MLflow, MLflow does not answer, or a checkpoint cannot be exported.
+    Raises UserError if the run is not in MLflow, MLflow does not answer, or a checkpoint cannot be exported.
     """
     folder = RunFolder(run)
     config = load_config(folder.config)
@@ -235,8 +233,7 @@ def register(
         alias: a name for this version, taken from the one that has it.
         uri, trust_folder: as in Target.of_run.
 
-    Raises:
-        UserError: if there is no such model, or MLflow does not take it.
+    Raises UserError if there is no such model, or MLflow does not take it.
     """
     step = int(which) if which.isdecimal() else None
     if step is None and which not in ("best", "last"):

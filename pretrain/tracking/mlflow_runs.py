@@ -137,8 +137,7 @@ class MlflowRun:
     def of_folder(cls, run_dir: Path, uri: str | None = None, trust_folder: bool = False) -> "MlflowRun":
         """The MLflow run of a run folder; the arguments are as in Target.of_run.
 
-        Raises:
-            UserError: if the server does not have it. MLflow's and the network's own errors.
+        Raises UserError if the server does not have it. MLflow's and the network's own errors.
         """
         target = Target.of_run(run_dir, uri, trust_folder=trust_folder)
         run = cls.find(target, RunRecord.require(run_dir).key)

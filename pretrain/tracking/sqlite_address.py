@@ -21,8 +21,7 @@ def sqlite_address(path: Path) -> str:
 
     Slashes are quoted then too: MLflow creates the parent folder of the path in the address, without decoding it.
 
-    Raises:
-        UserError: for a path with ?, which SQLAlchemy before 2.1 cannot open.
+    Raises UserError for a path with ?, which SQLAlchemy before 2.1 cannot open.
     """
     text = str(path.absolute())
     if ("%" in text or "?" in text) and _are_decoded():

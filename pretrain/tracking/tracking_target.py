@@ -69,8 +69,7 @@ class Target(NamedTuple):
             models: that the command uses. If nothing else names an experiment, the results go to the experiment of the
                 run that made them, if it is one run.
 
-        Raises:
-            UserError: for an address with a password, or one that MLflow cannot have.
+        Raises UserError for an address with a password, or one that MLflow cannot have.
         """
         _refuse_password(uri)
         made_in = {record.experiment for model in models if (record := training_of(model))}
@@ -89,8 +88,7 @@ class Target(NamedTuple):
         Args:
             trust_folder: use an address that the record alone names.
 
-        Raises:
-            UserError: if there is no record, or its address is needed and cannot be used.
+        Raises UserError if there is no record, or its address is needed and cannot be used.
         """
         _refuse_password(uri)
         record, path = RunRecord.require(run_dir), RunFolder(run_dir).mlflow_run
@@ -135,9 +133,8 @@ class Target(NamedTuple):
 
         The address is one that `address_problem` accepts with its driver.
 
-        Raises:
-            UserError: if the SQLite file cannot be written, a database refuses the connection, or the experiment was
-                deleted.
+        Raises UserError if the SQLite file cannot be written, a database refuses the connection, or the experiment was
+        deleted.
         """
         deleted, scheme = None, urlsplit(self.uri).scheme
         if path := self.sqlite_path:
@@ -255,8 +252,7 @@ def _deleted_experiment(name: str, experiment_id: str) -> UserError:
 def _deleted_in_file(path: Path, experiment: str) -> str | None:
     """The id of the experiment in a SQLite file if it was deleted there. A missing file has none.
 
-    Raises:
-        UserError: if the file cannot be written. MLflow itself would try for ten minutes.
+    Raises UserError if the file cannot be written. MLflow itself would try for ten minutes.
     """
     if not path.exists():
         check_writable(path, "track.uri")
@@ -277,8 +273,7 @@ def _deleted_in_file(path: Path, experiment: str) -> str | None:
 def _deleted_in_database(uri: str, experiment: str) -> str | None:
     """As _deleted_in_file, for a database on a server. A server that does not answer is no error: it may come back.
 
-    Raises:
-        UserError: if it refuses the connection, as the login is wrong or there is no such database.
+    Raises UserError if it refuses the connection, as the login is wrong or there is no such database.
     """
     from sqlalchemy import create_engine, exc, make_url, text  # takes half a second
 

@@ -29,8 +29,7 @@ def installed_flash_attention(wanted: int | str) -> FlashAttention:
     Args:
         wanted: the setting `train.flash_attention`.
 
-    Raises:
-        UserError: if a rank lacks the wanted version.
+    Raises UserError if a rank lacks the wanted version.
     """
     generation = torch.cuda.get_device_capability()[0] if torch.cuda.is_available() else None
     newest = {FlashAttention(*of_rank) for of_rank in all_gather_json(FlashAttention.installed(generation, wanted))}

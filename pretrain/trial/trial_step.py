@@ -55,8 +55,7 @@ class Trial:
         config: of the run.
         loader, state: of the first step.
 
-    Raises:
-        DamagedData: as the first step would.
+    Raises DamagedData as the first step would.
     """
 
     def __init__(self, config: Config, engine: Engine, loader: Loader, state: ResumeState):
@@ -90,9 +89,8 @@ class Trial:
     def run_step(self) -> None:
         """Run the trial step, which changes no state; a collective.
 
-        Raises:
-            UserError: if it does not fit into memory, cannot be compiled, or gives other gradients than a plain
-                all-reduce.
+        Raises UserError if it does not fit into memory, cannot be compiled, or gives other gradients than a plain
+        all-reduce.
         """
         for batches in self._examples:
             batch = batches[0]
