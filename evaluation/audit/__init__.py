@@ -4,5 +4,4 @@
 `compare_results` returns the first difference. The caller trains the repeated run.
 """
 
-from evaluation.audit.compare_results import AuditResult, compare_results
-from evaluation.audit.repeat_plan import AuditPlan, plan_audit, repeat_settings
+from evaluation.audit.repeated_steps import AuditPlan, AuditResult, compare_results, plan_audit, repeat_settings

@@ -4,5 +4,4 @@
 file of minimal pairs before a model exists.
 """
 
-from evaluation.likelihood.evaluate_models import EvaluationRequest, check_pairs, evaluate
-from evaluation.likelihood.evaluation_tracking import send_evaluation
+from evaluation.likelihood.evaluate_models import EvaluationRequest, check_pairs, evaluate, send_evaluation

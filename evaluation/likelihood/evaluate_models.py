@@ -1,7 +1,13 @@
-"""Evaluate several models on the same held-out text and minimal pairs, and compare them with the first one."""
+"""Evaluate several models on the same held-out text and minimal pairs, and compare them with the first one.
 
+The results go to MLflow as one run per model, nested in its training run if both are in one experiment.
+"""
+
+import hashlib
+import json
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +24,7 @@ from evaluation.likelihood.predictors import Predictor, Unigram, open_model, ope
 from evaluation.likelihood.score_file import ScoreFile
 from evaluation.likelihood.sentence_scores import check_lengths, sentence_scores
 from pretrain.export import check_vocabulary, load_tokenizer
+from pretrain.tracking import Point, Target, TrackedResults, send_results
 
 _SEQ_LEN = 128
 _RESAMPLES = 2000
@@ -175,3 +182,27 @@ def paired_bootstrap(differences: NDArray[np.float64], weights: NDArray[np.float
     ratios = [differences[chosen].sum() / weights[chosen].sum() for chosen in units]
     low, high = np.percentile(ratios, [2.5, 97.5])
     return float(low), float(high)
+
+
+def send_evaluation(values: Mapping[str, Any], target: Target) -> None:
+    """Send the results of `evaluate`. Identical results are sent once. A failure becomes a warning."""
+    send_results(target, [_tracked(name, values["settings"], results) for name, results in values["models"].items()])
+
+
+def _tracked(name: str, settings: Mapping[str, Any], results: Mapping[str, Any]) -> TrackedResults:
+    key = hashlib.sha256(json.dumps([name, settings, results]).encode()).hexdigest()[:32]
+    points = [Point(metric, value, time.time(), 0) for metric, value in _metrics(results)]
+    params = {"model": name}
+    params |= {f"{part}.{key}": str(value) for part, values in settings.items() for key, value in values.items()}
+    return TrackedResults(f"evaluate {name}", key, params, points, model=Path(name))
+
+
+def _metrics(results: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, float]]:
+    """Flatten nested results: `pairs/by/field:syntax/accuracy`; the bounds of intervals are `lower` and `upper`."""
+    for key, value in results.items():
+        if key == "interval" and value:
+            yield from _metrics(dict(zip(("lower", "upper"), value, strict=True)), name)
+        elif isinstance(value, Mapping):
+            yield from _metrics(value, f"{name}{key}/")
+        elif isinstance(value, int | float):
+            yield name + key, float(value)

@@ -21,6 +21,7 @@ from pretrain.masking import IGNORED
 from pretrain.philox import derive_key, draw
 
 _KEY = derive_key(0, "batch-checksum")
+_MIX = 0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64)  # the same bits as int64
 Factors = tuple[int, Any, Any]
 
 
@@ -38,8 +39,8 @@ def row_hashes(tokens: Any, positions: Any, labels: Any, factors: Factors) -> An
     # Places are relative to their row. An unused place has label 0, so it adds nothing.
     of_labels = (used * of_label[positions % seq_len]).reshape(rows, -1).sum(1)
     values = (tokens.reshape(rows, seq_len) * of_token).sum(1) + of_labels + constant
-    values = (values ^ _shifted(values, 30)) * _signed(0xBF58476D1CE4E5B9)
-    values = (values ^ _shifted(values, 27)) * _signed(0x94D049BB133111EB)
+    values = (values ^ _shifted(values, 30)) * _MIX[0]
+    values = (values ^ _shifted(values, 27)) * _MIX[1]
     return _shifted(values ^ _shifted(values, 31), 32)
 
 
@@ -53,7 +54,3 @@ def row_factors(seq_len: int) -> tuple[int, NDArray[np.int64], NDArray[np.int64]
 def _shifted(values: Any, by: int) -> Any:
     """Shift right as uint64: bring in zeros."""
     return (values >> by) & ((1 << (64 - by)) - 1)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64)

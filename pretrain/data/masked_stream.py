@@ -213,15 +213,12 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         positions = torch.from_numpy(batch.positions).view_as(tokens)
         documents = torch.from_numpy(np.repeat(np.arange(len(batch.cu_seqlens) - 1), np.diff(batch.cu_seqlens)))
         documents = documents.view_as(tokens)
-        seen = (documents[:, None, :, None] == documents[:, None, None, :]).contiguous()
-        return arguments | {"position_ids": positions + self._first, "attention_mask": self._of_layers(seen)}
-
-    def _of_layers(self, seen: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
-        if self._local is None:
-            return seen
-        slots = torch.arange(seen.shape[-1])
-        near = (slots[:, None] - slots).abs() <= self._local // 2
-        return {"full_attention": seen, "sliding_attention": seen & near}
+        mask: Any = (documents[:, None, :, None] == documents[:, None, None, :]).contiguous()
+        if self._local is not None:
+            slots = torch.arange(batch.seq_len)
+            near = (slots[:, None] - slots).abs() <= self._local // 2
+            mask = {"full_attention": mask, "sliding_attention": mask & near}
+        return arguments | {"position_ids": positions + self._first, "attention_mask": mask}
 
 
 class _StreamLoader(DataLoader[dict[str, Any]]):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pretrain.reporting.curve_points import FloatArray, IntArray
+from pretrain.reporting.curve_charts import FloatArray, IntArray
 from pretrain.run import JournalTable
 
 _MARKS = {

@@ -14,8 +14,7 @@ from data_prep.common.errors import UserError
 from data_prep.storage import require_run
 from pretrain.config import Config
 from pretrain.config_files import flat, on_one_line, read_yaml
-from pretrain.reporting.curve_charts import averaged, axes_of, charts_of, rounded
-from pretrain.reporting.curve_points import evenly
+from pretrain.reporting.curve_charts import averaged, axes_of, charts_of, evenly, rounded
 from pretrain.reporting.divergence import divergence
 from pretrain.reporting.event_timeline import Start, breaks_of, marks_of, speeds, time_spent
 from pretrain.reporting.prediction_table import predictions_of, printable_text

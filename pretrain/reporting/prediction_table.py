@@ -11,7 +11,7 @@ from data_prep.common.files import open_plain
 from data_prep.common.reading import UnixTime, parse_json
 from data_prep.tokenizer import Spelling
 from pretrain.data import BatchDocument
-from pretrain.reporting.curve_points import evenly
+from pretrain.reporting.curve_charts import evenly
 
 MOST_ANSWERS = 12_000  # predictions times evaluations on a page
 _MAX_LINE_BYTES = 64 << 20

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from evaluation.study import write_study_report
-from evaluation.study.comparison_report import cell, conclusion
-from evaluation.study.study_picture import picture_of
+from evaluation.study.comparison_report import cell, conclusion, picture_of
 from evaluation.study.study_results import METRICS, compare_arms, read_results
 from tests.support.study_runs import Pretended, kept, run
 

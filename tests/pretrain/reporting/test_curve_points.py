@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.reporting.curve_points import smooth, thinned
+from pretrain.reporting.curve_charts import smooth, thinned
 
 
 @given(st.lists(st.floats(-1e9, 1e9), max_size=300), st.integers(1, 20))

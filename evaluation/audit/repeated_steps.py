@@ -1,4 +1,4 @@
-"""How losses, batches and weights of repeated steps differ from those that a run recorded."""
+"""Which steps of a run an audit repeats, and how losses, batches and weights of them differ from those recorded."""
 
 import math
 from collections.abc import Mapping
@@ -8,15 +8,73 @@ from typing import Any
 
 import torch
 
-from evaluation.audit.repeat_plan import AuditPlan
+from data_prep.common.errors import UserError
 from pretrain import checkpoint
 from pretrain.config import Config
+from pretrain.config_files import override_words
 from pretrain.export import native_state
 from pretrain.run import Entry, JournalReader, RunFolder, step_name
 
-METRICS = ("train/loss", "train/grad_norm")
+_METRICS = ("train/loss", "train/grad_norm")
 # What may change the last bits of results, beside the hardware.
 _MACHINE = ("python", "packages", "processes", "threads", "backend", "cuda", "attention", "kernels")
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """The steps after `start`, up to `end`, which are repeated.
+
+    begins: the checkpoint of `start`; None for step 0. ends: the checkpoint of `end`; None if it was not kept.
+    """
+
+    start: int
+    end: int
+    begins: Path | None
+    ends: Path | None
+
+
+def plan_audit(folder: RunFolder, steps: tuple[int, int] | None) -> AuditPlan:
+    """Choose what to repeat: from the last checkpoint before the steps to the first one after them.
+
+    Args:
+        steps: the first and last step to check; by default those between the two newest checkpoints, or up to the only
+            one.
+
+    Raises UserError if the run has not taken the steps, has no checkpoint, or a checkpoint is damaged.
+    """
+    saved = dict(checkpoint.committed(folder.checkpoints))
+    if steps is None:
+        if not saved:
+            raise UserError(f"{folder.path} has no checkpoint, so its weights cannot be compared. Give --steps A:B.")
+        newest = sorted(saved)[-2:]
+        start, end = newest if len(newest) == 2 else (0, newest[0])
+    else:
+        start = max((step for step in saved if step < steps[0]), default=0)
+        end = min((step for step in saved if step >= steps[1]), default=steps[1])
+    plan = AuditPlan(start, end, saved.get(start), saved.get(end))
+    for path in (plan.begins, plan.ends):
+        if path and (problem := checkpoint.verify(path)):
+            raise UserError(f"{path} is damaged: {problem}")
+    return plan
+
+
+def repeat_settings(plan: AuditPlan, run_dir: Path) -> list[str]:
+    """Settings of the repeated run that replace the settings of the run."""
+    values: dict[str, Any] = {
+        "run.dir": run_dir,
+        "run.resume": "auto",
+        "run.stop_after": plan.end,
+        "eval.every_steps": plan.end + 1,
+        "checkpoint.every_steps": plan.end + 1,
+        "checkpoint.every_minutes": None,
+        "checkpoint.keep_every": None,
+        "checkpoint.remote": None,
+        "track.uri": "none",
+        "track.models": "none",
+    }
+    if plan.begins:
+        values |= {"run.resume": plan.begins.resolve(), "run.trust_checkpoint": True}
+    return override_words(values)
 
 
 @dataclass(frozen=True)
@@ -74,7 +132,7 @@ def _difference(before: Entry, now: Entry, allowed: float) -> str | None:
     assert now.batch
     if before.batch.get("checksum") != now.batch["checksum"]:
         return f"its batch has checksum {before.batch.get('checksum')} in the journal and {now.batch['checksum']} now"
-    for name in METRICS:
+    for name in _METRICS:
         value, again = before.metrics.get(name, math.nan), now.metrics[name]
         if not (value == again or abs(value - again) <= allowed * abs(again)):
             return f"{name} is {value!r} in the journal and {again!r} now"
