@@ -139,11 +139,11 @@ class FinetuneResults:
 
     def _summary(self) -> Iterator[Point]:
         """Mean and deviation over the seeds so far; the step is the number of seeds."""
-        values = {"mean": self.mean(self.metric), "sd": self.deviation(self.metric)}
-        for name, value in (values | {"baseline": self.baseline[self.metric]}).items():
+        name, time = self.metric, self.results[-1].epochs[-1].time
+        values = {"mean": self.mean(name), "sd": self.deviation(name), "baseline": self.baseline[name]}
+        for what, value in values.items():
             if value is not None:
-                time = self.results[-1].epochs[-1].time
-                yield Point(f"{self.metric}/{name}", value, time, len(self.results))
+                yield Point(f"{name}/{what}", value, time, len(self.results))
 
 
 def _seed_results(result: SeedResult, key: str, params: dict[str, str]) -> TrackedResults:

@@ -56,14 +56,11 @@ class Draws:
         if self.temperature == 0:
             ids = scores.argmax(dim=-1)
         else:
-            ids = self._drawn(scores, uniform)
+            below = scores - scores.amax(dim=-1, keepdim=True)  # the largest is 0, so a low temperature cannot overflow
+            sums = (below / self.temperature).softmax(dim=-1).cumsum(dim=-1)
+            # The first id whose cumulative sum exceeds the uniform number. Probabilities of 0 add nothing to the sum.
+            ids = (sums > uniform[:, None] * sums[:, -1:]).int().argmax(dim=-1)
         return ids, scores.softmax(dim=-1).gather(-1, ids[:, None])[:, 0]
-
-    def _drawn(self, scores: Tensor, uniform: Tensor) -> Tensor:
-        below = scores - scores.amax(dim=-1, keepdim=True)  # the largest is 0, so a low temperature cannot overflow
-        sums = (below / self.temperature).softmax(dim=-1).cumsum(dim=-1)
-        # The first id whose cumulative sum exceeds the uniform number. An id of probability 0 adds nothing to the sum.
-        return (sums > uniform[:, None] * sums[:, -1:]).int().argmax(dim=-1)
 
 
 def fill_masks(

@@ -168,7 +168,10 @@ def _markdown(values: dict[str, Any]) -> str:
     """The table and conclusions of the page in Markdown."""
     parts = [f"# {values['name']}\n", f"{values['summary']}\n", *(f"> {text}\n" for text in values["notices"])]
     parts += [f"**{each['title']}.** {each['text']}\n" for each in values["conclusions"]]
-    return "\n".join([*parts, _markdown_table(values["table"]), *(f"{text}\n" for text in values["how"])])
+    header, *rows = values["table"]
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    table = "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+    return "\n".join([*parts, table, *(f"{text}\n" for text in values["how"])])
 
 
 def _table(study: Study, results: StudyResults) -> list[list[str]]:
@@ -182,12 +185,6 @@ def _table(study: Study, results: StudyResults) -> list[list[str]]:
             columns.append({arm: cell(minus, each.metric.unit) for arm, minus in each.from_baseline.items()})
     done = {arm.name: 0 for arm in study.arms} | {arm: len(of) for arm, of in results.values.get("steps", {}).items()}
     return [header, *([arm, str(seeds), *(column.get(arm, "–") for column in columns)] for arm, seeds in done.items())]
-
-
-def _markdown_table(rows: list[list[str]]) -> str:
-    """Format rows as a Markdown table."""
-    lines = [rows[0], ["---"] + ["---:"] * (len(rows[0]) - 1), *rows[1:]]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 def _value(number: float, unit: Unit, signed: bool = False) -> str:

@@ -67,12 +67,6 @@ class Revision:
                     shutil.copyfile(content, temporary / name)
 
 
-def _run_of(export: Path) -> Path | None:
-    """The run of an export in RUN/exports; None for another folder."""
-    exports = export.absolute().parent
-    return exports.parent if exports.name == "exports" and is_run(exports.parent) else None
-
-
 def revision_of(
     export: Path,
     name: str,
@@ -90,7 +84,8 @@ def revision_of(
 
     Raises UserError if a file of the export is a link or not as recorded, or the run's config cannot be read. OSError.
     """
-    run = _run_of(export)
+    exports = export.absolute().parent
+    run = exports.parent if exports.name == "exports" and is_run(exports.parent) else None
     if run and (links := [path for path in (export.parent, export) if path.is_symlink()]):
         raise UserError(f"{links[0]} is a symbolic link. Publish the folder that it leads to by its own name.")
     require_own_files(export)

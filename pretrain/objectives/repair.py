@@ -11,16 +11,16 @@ class RepairObjective:
     """The objective of cloze repair.
 
     Args:
+        masking: the settings; the largest rate sizes the arrays.
         vocabulary: the tokenizer's ids.
-        rate: the largest share of a full row's ordinary tokens to predict; it sizes the arrays.
         seed: keys every draw.
         purpose: draws of two purposes ("train", "valid") are independent.
     """
 
     flags = TokenFlag.TARGET
 
-    def __init__(self, vocabulary: Vocabulary, rate: float, seed: int, purpose: str):
-        self.vocabulary, self._rate = vocabulary, rate
+    def __init__(self, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str):
+        self.vocabulary, self._rate = vocabulary, largest_mask_rate(masking)
         self.key = derive_key(seed, f"{purpose}-repairs")
 
     def slots(self, seq_len: int) -> int:
@@ -39,10 +39,6 @@ class RepairObjective:
         return labelled(np.where(targets, self.vocabulary.mask, tokens), tokens, predicted, self.slots(seq_len))
 
 
-def _of(masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str) -> RepairObjective:
-    return RepairObjective(vocabulary, largest_mask_rate(masking), seed, purpose)
-
-
 OBJECTIVES.add(
     ObjectiveKind(
         name="repair",
@@ -50,7 +46,7 @@ OBJECTIVES.add(
         predicts=lambda masking: (
             f"masking | what the wrong text has not (cloze repair), at most {masking.rate_text} of tokens"
         ),
-        create=_of,
+        create=RepairObjective,
         unread=("strategy", "replacement", "selection", "diffusion"),
         needs_targets=True,
     )

@@ -124,7 +124,8 @@ class Planner:
     """
 
     def __init__(self, config: Config, sources: Sources | None, vocab_size: int | None = None):
-        tokenizer = sources.tokenizer if sources else _unknown(vocab_size or 0)
+        unknown = TokenizerInfo("", {}, vocab_size or 0, _SPECIAL_IDS, sorted(_SPECIAL_IDS.values()), "##")
+        tokenizer = sources.tokenizer if sources else unknown
         self._config, self._sources = config, sources
         description = describe_model(config, tokenizer)
         self._costs = EncoderCosts.of(description)
@@ -292,11 +293,6 @@ def _changes(config: Config) -> Iterator[tuple[str, Config]]:
 def _with(config: Config, **sections: dict[str, Any]) -> Config:
     values = config.model_dump(mode="json", exclude_unset=True)
     return Config.model_validate(values | {name: values.get(name, {}) | new for name, new in sections.items()})
-
-
-def _unknown(vocab_size: int) -> TokenizerInfo:
-    """A tokenizer with nothing but a vocabulary size."""
-    return TokenizerInfo("", {}, vocab_size, _SPECIAL_IDS, sorted(_SPECIAL_IDS.values()), "##")
 
 
 def _sizes_of_auto(description: dict[str, Any]) -> Sizes:

@@ -63,7 +63,8 @@ class Reports:
         self._end: tuple[State, int, int, str, str, bool] | None = None  # how the run ended, until that is recorded
         if self._is_rank_zero:
             self._journal = Journal(folder.journal)
-            self._progress = ProgressLine(config.train.steps, steps_done, phase_at=self._phase_at)
+            phase_at = lambda step: config.phase_at(step - 1).name  # noqa: E731
+            self._progress = ProgressLine(config.train.steps, steps_done, phase_at=phase_at)
             if steps_done:
                 self._progress.message(f"resumed after step {steps_done}")
             files = [folder.config.name, folder.environment.name]
@@ -72,10 +73,6 @@ class Reports:
             )
             self._tracker = Tracker(folder.path, record, on_page=lambda page: self._progress.message(f"MLflow: {page}"))
             self._models = ModelLogger(folder, config.track)
-
-    def _phase_at(self, step: int) -> str:
-        """The name of the phase of a step."""
-        return self._config.phase_at(step - 1).name
 
     def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
         """Record the metrics of a step. batch: of a training step; None for other events, such as a checkpoint."""

@@ -1,5 +1,6 @@
 """Read RUN/environment.json for commands that show it: missing values and values of a wrong type are left out."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,7 @@ def _sound(kinds: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(kind, list):
             if isinstance(value, list):
                 sound[name] = [_sound(kind[0], item) for item in value if isinstance(item, dict)]
-        elif value is not None and _is(kind, value):
-            sound[name] = value
+        elif value is not None:
+            with contextlib.suppress(ValueError):
+                sound[name] = typed(kind, value)
     return sound
-
-
-def _is(kind: Any, value: Any) -> bool:
-    try:
-        typed(kind, value)
-    except ValueError:
-        return False
-    return True

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.common.errors import UserError
-from pretrain.config import Config
+from pretrain.config import Config, MaskingConfig
 from pretrain.data import BatchStage, Loader, Sources
 from pretrain.masking import IGNORED, Rows, TokenFlag, Vocabulary
 from pretrain.objectives.repair import RepairObjective
@@ -40,7 +40,7 @@ def rows_of(n_rows: int, seq_len: int, share: float, seed: int = 0) -> Rows:
 )
 def test_targets_are_masked_and_nothing_else_is(n_rows, seq_len, rate, share, seed):
     rows = rows_of(n_rows, seq_len, share, seed)
-    repair = RepairObjective(VOCABULARY, rate, seed, "train")
+    repair = RepairObjective(MaskingConfig(rate=rate), VOCABULARY, seed, "train")
     slots = max(1, round(rate * (seq_len - 2)))
     assert abs(repair.slots(seq_len) - slots) <= (rate * (seq_len - 2) % 1 == 0.5)
     found = repair(rows, rate)
@@ -61,7 +61,7 @@ def test_targets_are_masked_and_nothing_else_is(n_rows, seq_len, rate, share, se
 
 def test_a_lower_rate_leaves_places_unused():
     rows = rows_of(4, 64, 1.0)
-    found = RepairObjective(VOCABULARY, 0.5, 1, "train")(rows, 0.25)
+    found = RepairObjective(MaskingConfig(rate=0.5), VOCABULARY, 1, "train")(rows, 0.25)
     labels = found.labels.reshape(4, -1)
     assert labels.shape[1] == 31
     assert ((labels != IGNORED).sum(axis=1) == 16).all()
