@@ -83,7 +83,7 @@ def plan(
         rate = None
         print_warnings([concise(f"{run} was trained on {device}, not on {gpu or 'a GPU'}: its speed is not used.")])
     if len(counts) > 1 or network or tokens_per_gpu:
-        asked = ScalingRequest.of(counts, gpus_per_node, gpu, network, tokens_per_gpu, rate)
+        asked = ScalingRequest(counts, gpus_per_node, gpu, network, tokens_per_gpu, rate)
         print_scaling(parsed, _planner(parsed, vocab_size), asked, as_json)
         return
     planner = _planner(parsed, vocab_size)

@@ -84,50 +84,42 @@ class Scaled:
         return self.tokens / self.time.seconds
 
 
-@dataclass(frozen=True)
+@dataclass
 class ScalingRequest:
-    """Options of the table. gpu, network: names. rate: of each GPU. See the options of `maskwright plan`."""
+    """Options of the table. gpu, network: names. rate: of each GPU. See the options of `maskwright plan`.
+
+    Without a network, several nodes have one NIC of 400 Gb/s each.
+
+    Raises UserError that names all missing options, or a network that is not known.
+    """
 
     nodes: list[int]
     gpus_per_node: int
-    gpu: str
+    gpu: str | None
     network: str | None
     tokens_per_gpu: int | None
-    rate: Rate
+    rate: Rate | None
 
-    @classmethod
-    def of(
-        cls,
-        nodes: list[int],
-        gpus_per_node: int,
-        gpu: str | None,
-        network: str | None,
-        tokens_per_gpu: int | None,
-        rate: Rate | None,
-    ) -> "ScalingRequest":
-        """The request; without a network, several nodes have one NIC of 400 Gb/s each.
-
-        Raises:
-            UserError: names all missing options, or a network that is not known.
-        """
+    def __post_init__(self) -> None:
         lacks = []
-        if rate is None or rate.tflops is None:
+        if self.rate is None or self.rate.tflops is None:
             lacks.append("the speed of one GPU (--from RUN, --mfu with --gpu, or --tflops)")
-        if gpu not in GPUS:
+        if self.gpu not in GPUS:
             lacks.append(f"the GPU's links (--gpu with one of {', '.join(GPUS)})")
-        if lacks or rate is None or gpu is None:
+        if lacks:
             raise UserError(f"The scaling table needs {'; '.join(lacks)}.")
-        if network is None and max(nodes) > 1:
-            network = "400g"
-        if network and network not in NETWORKS:
-            raise UserError(f"--network {network!r} is not known; write one of {', '.join(NETWORKS)}")
-        return cls(nodes, gpus_per_node, gpu, network, tokens_per_gpu, rate)
+        if self.network is None and max(self.nodes) > 1:
+            self.network = "400g"
+        if self.network and self.network not in NETWORKS:
+            raise UserError(f"--network {self.network!r} is not known; write one of {', '.join(NETWORKS)}")
 
     def table(self, config: Config, planner: Planner) -> tuple[str, dict[str, list[Scaled]]]:
         """The source of the speeds, and the rows of the unchanged config and of one that hides communication, by name.
 
         Raises UserError if the batch does not divide.
         """
+        assert self.gpu
+        assert self.rate
         network = NETWORKS[self.network or next(iter(NETWORKS))]  # one node sends nothing
         gpu, tflops = GPUS[self.gpu], self.rate.tflops or 0.0
         source = f"compute: {self.rate.source}; memory and links: data sheet of {self.gpu}, assumed, not measured"
