@@ -154,6 +154,7 @@ Constants of the collectives:
 - compute: a step of the engine whose collectives do nothing, without the optimizer, while all ranks compute. They
   share {os.cpu_count()} cores, so compute takes longer with more ranks. optimizer: AdamW on a rank's part, likewise.
 - link: a plain TCP connection between two ranks under the limit (tc's token bucket, both directions).
+- Not in the model: collectives slow compute down, as TCP needs the cores too.
 - share: of the link that gloo uses, by two collectives at a time, as in a step, of {CALIBRATION_ELEMENTS * 2 / 2**20:g}
   MiB each at {CALIBRATION_MBIT} Mbit/s, which is the limit of no step.
 - hop: of an all-reduce of a few bytes. small: two of them.
