@@ -5,7 +5,7 @@ filler sees that many [MASK] tokens in place of the word and predicts them indep
 neither detected nor repaired, because there is no word to label.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 from typing import Any
@@ -152,12 +152,7 @@ class RepairRow:
 
     def detecting(self, words: Sequence[WordIds], labels: Sequence[int] = ()) -> Example:
         """The example of the detector. The label is at the first token of each word."""
-        places = self.places(words)
-        ids = self._ids(words[: len(places)])
-        targets = [IGNORED] * len(ids)
-        for place, label in zip(places, labels, strict=False):
-            targets[place] = label
-        return {"input_ids": ids, "labels": targets}
+        return self._example(words, {number: (label,) for number, label in enumerate(labels)})
 
     def labels(self, words: Sequence[WordIds], predicted: np.ndarray) -> list[int]:
         """Labels of the words from token labels. Words that do not fit are kept."""
@@ -167,14 +162,8 @@ class RepairRow:
     def filling(self, words: Sequence[WordIds], labels: Sequence[int], edits: Sequence[Edit] = ()) -> Example:
         """The example of the filler. The targets are the right tokens of the edits."""
         masked = self._masked(words, labels)
-        places = self.places(masked)
-        ids = self._ids(masked[: len(places)])
-        targets = [IGNORED] * len(ids)
-        for edit in edits:
-            if edit.begin < edit.end and edit.begin < len(places):
-                wanted = edit.right[: len(masked[edit.begin])]
-                targets[places[edit.begin] : places[edit.begin] + len(wanted)] = wanted
-        return {"input_ids": ids, "labels": targets}
+        replaced = [edit for edit in edits if edit.begin < edit.end]
+        return self._example(masked, {edit.begin: edit.right[: len(masked[edit.begin])] for edit in replaced})
 
     def filled(self, words: Sequence[WordIds], labels: Sequence[int], predicted: np.ndarray) -> list[WordIds]:
         """The words after repair: predicted tokens replace the masks."""
@@ -189,8 +178,15 @@ class RepairRow:
             word if label == KEEP else (self.mask,) * (label - 1) for word, label in zip(words, labels, strict=True)
         ]
 
-    def _ids(self, words: Sequence[WordIds]) -> list[int]:
-        return [*self.first, *chain(*words), *self.last]
+    def _example(self, words: Sequence[WordIds], targets: Mapping[int, WordIds]) -> Example:
+        """The words that fit. targets: from the first slot of a word on, by the number of the word."""
+        places = self.places(words)
+        ids = [*self.first, *chain(*words[: len(places)]), *self.last]
+        labels = [IGNORED] * len(ids)
+        for number, place in enumerate(places):
+            own = targets.get(number, ())
+            labels[place : place + len(own)] = own
+        return {"input_ids": ids, "labels": labels}
 
 
 def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: list[list[WordIds]]) -> dict[str, float]:
@@ -200,7 +196,7 @@ def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: l
         labels: detector labels by word.
         repaired: tokens after repair, by word.
     """
-    wrong = taken = both = right = right_taken = whole = whole_of_wrong = 0
+    counts, whole = np.zeros(5, int), list[bool]()
     for pair, chosen, words in zip(pairs, labels, repaired, strict=True):
         sizes = np.array([len(word) for word in pair.words], int)
         is_taken = np.array(chosen, int) != KEEP
@@ -208,11 +204,11 @@ def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: l
         for edit in pair.edits:
             is_wrong[edit.begin : edit.end] = True
             is_right[edit.begin : edit.end] = tuple(chain(*words[edit.begin : edit.end])) == edit.right
-        wrong, taken = wrong + int(sizes[is_wrong].sum()), taken + int(sizes[is_taken].sum())
-        both += int(sizes[is_wrong & is_taken].sum())
-        right, right_taken = right + int(sizes[is_right].sum()), right_taken + int(sizes[is_right & is_taken].sum())
-        is_whole = tuple(chain(*words)) == pair.right
-        whole, whole_of_wrong = whole + is_whole, whole_of_wrong + (is_whole and bool(pair.edits))
+        kinds = is_wrong, is_taken, is_wrong & is_taken, is_right, is_right & is_taken
+        counts += [sizes[kind].sum() for kind in kinds]
+        whole.append(tuple(chain(*words)) == pair.right)
+    wrong, taken, both, right, right_taken = counts.tolist()
+    whole_of_wrong = [done for pair, done in zip(pairs, whole, strict=True) if pair.edits]
     detected = precision_recall(both, taken, wrong)
     precision, recall = share(right_taken, taken), share(right, wrong)
     return {
@@ -221,8 +217,8 @@ def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: l
         "repair_precision": precision,
         "repaired_tokens": recall,
         "repair_f0.5": f_beta(precision, recall, 0.5),
-        "repaired_sentences": whole_of_wrong / max(1, sum(bool(pair.edits) for pair in pairs)),
-        "right_sentences": whole / len(pairs),
+        "repaired_sentences": sum(whole_of_wrong) / max(1, len(whole_of_wrong)),
+        "right_sentences": sum(whole) / len(pairs),
     }
 
 
