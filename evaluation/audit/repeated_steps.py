@@ -128,10 +128,9 @@ def _steps(journal: Path) -> dict[int, Entry]:
 
 
 def _difference(before: Entry, now: Entry, allowed: float) -> str | None:
-    assert before.batch
-    assert now.batch
-    if before.batch.get("checksum") != now.batch["checksum"]:
-        return f"its batch has checksum {before.batch.get('checksum')} in the journal and {now.batch['checksum']} now"
+    recorded, repeated = ((entry.batch or {}).get("checksum") for entry in (before, now))
+    if recorded != repeated:
+        return f"its batch has checksum {recorded} in the journal and {repeated} now"
     for name in _METRICS:
         value, again = before.metrics.get(name, math.nan), now.metrics[name]
         if not (value == again or abs(value - again) <= allowed * abs(again)):

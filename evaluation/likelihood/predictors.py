@@ -142,7 +142,12 @@ class FinishedModel:
 
         Raises UserError for ids outside the model's vocabulary, or if log-probabilities are not finite.
         """
-        self._check_ids(stream)
+        largest = max(int(ids.max(initial=0)) for ids in (stream.tokens, stream.labels))
+        if largest >= self.vocab_size:
+            raise UserError(
+                f"{self.name} is asked about an id of {largest}, and knows those below {self.vocab_size}; give it the "
+                "tokenizer that it was trained with"
+            )
         stream = replace(stream, places=stream.places - self.lag)
         log_probabilities, right, first = [np.zeros(0)], [np.zeros(0, dtype=np.bool_)], 0
         for logits_KV in self.logits(stream):
@@ -157,14 +162,6 @@ class FinishedModel:
             right.append((values.argmax(dim=1) == labels).cpu().numpy())
             first += len(logits_KV)
         return Answers(np.concatenate(log_probabilities), np.concatenate(right))
-
-    def _check_ids(self, stream: Stream) -> None:
-        largest = max(int(ids.max(initial=0)) for ids in (stream.tokens, stream.labels))
-        if largest >= self.vocab_size:
-            raise UserError(
-                f"{self.name} is asked about an id of {largest}, and knows those below {self.vocab_size}; give it the "
-                "tokenizer that it was trained with"
-            )
 
 
 def open_model(path: Path) -> FinishedModel:

@@ -76,10 +76,9 @@ class Mixture:
         parts: list[Part] = []
         sources = list(position.sources)
         for number, count in enumerate(self.count_rows(position.dealt, rows, phase).tolist()):
-            if not count:
-                continue
-            taken, sources[number] = self.streams[number].take(sources[number], count, seq_len, phase)
-            parts.extend(taken)
+            if count:
+                taken, sources[number] = self.streams[number].take(sources[number], count, seq_len, phase)
+                parts.extend(taken)
         return parts, MixturePosition(position.dealt + rows, tuple(sources))
 
     def count_rows(self, dealt: int, rows: int, phase: int = 0) -> NDArray[np.int64]:

@@ -134,10 +134,8 @@ class RowStream:
         at = replace(position, row=0), seq_len
         if self.latest is None or self.latest[0] != at:
             self.latest = None  # frees its memory, unless a batch still holds its rows
-            if self.ahead and self.ahead[0] == at:
-                window = self.ahead[1].result()
-            else:
-                window = self._plan(position, seq_len)
+            prepared = self.ahead[1] if self.ahead and self.ahead[0] == at else None
+            window = prepared.result() if prepared else self._plan(position, seq_len)
             self.latest, self.ahead = (at, window), None
         return self.latest[1]
 
