@@ -30,7 +30,7 @@ from data_prep.common.reading import parse_json, read_bytes, unusable
 from data_prep.format import Dataset, data_set_problems
 from data_prep.jobs import PreparationSettings
 from data_prep.jobs.deduplication import ScanRecord, scanned
-from data_prep.jobs.file_groups import read_group, write_groups
+from data_prep.jobs.plan_inputs import read_group, write_groups
 from data_prep.jobs.preparation_plan import Input, PlannedTask, PreparationPlan
 from data_prep.sources import GroupedFile, Options, RowReader, SourceInput, examine, examine_group, hub
 from data_prep.storage import Cache, text_files
@@ -272,7 +272,7 @@ def _of_preparations(folder: Path, data: Dataset) -> Iterator[Reader]:
     for name in (shard.name, shard.index_name):
         yield Reader("shard check", data.path / "shards" / name, verified, "bytes")
     grams = folder / "grams.npy"
-    Grams({8: np.arange(4, dtype=np.uint64)}).save(grams)
+    grams.write_bytes(Grams({8: np.arange(4, dtype=np.uint64)}).to_bytes())
     yield Reader("contamination array", grams, lambda: Grams.load(grams), "bytes")
     words = _written(folder / "words.tsv", "the\t1.5\nship\n")
 

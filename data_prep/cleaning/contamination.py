@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.cleaning.arrays import load_integers, save_array
+from data_prep.cleaning.arrays import load_pairs, npy_bytes
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, split_words
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.storage import read_json_lines, read_lines
@@ -34,17 +34,16 @@ class Grams:
         note = f"{skipped:,} evaluation texts have fewer than {least} words and are not looked for"
         return grams, [note] if skipped else []
 
-    def save(self, path: Path) -> None:
-        """One .npy file, uint64 [n_grams, 2]: words and hash, in ascending order."""
+    def to_bytes(self) -> bytes:
+        """The content of an .npy file, uint64 [n_grams, 2]: words and hash, in ascending order."""
         rows = [np.column_stack((np.full(len(g), n, np.uint64), g)) for n, g in sorted(self.by_words.items())]
-        save_array(path, np.concatenate([np.empty((0, 2), np.uint64), *rows]))
+        return npy_bytes(np.concatenate([np.empty((0, 2), np.uint64), *rows]))
 
     @classmethod
     def load(cls, path: Path) -> "Grams":
-        """Raises DamagedData if the file is not one that `save` wrote."""
-        rows = np.array(load_integers(path, 2, "<u8"))
-        n, grams = rows[:, 0], rows[:, -1]
-        if rows.shape[1] != 2 or ((n < 1) | (n > _MAX_WORDS)).any() or (rows[1:, 0] < rows[:-1, 0]).any():
+        """Raises DamagedData unless the file has the content of `to_bytes`."""
+        n, grams = load_pairs(path).T
+        if ((n < 1) | (n > _MAX_WORDS)).any() or (n[1:] < n[:-1]).any():
             raise DamagedData(f"{path} is not a file of evaluation n-grams; delete it and run the same command again.")
         return cls({int(length): np.unique(grams[n == length]) for length in np.unique(n)})
 

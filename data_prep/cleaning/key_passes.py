@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from data_prep.cleaning.arrays import save_array
+from data_prep.cleaning.arrays import npy_bytes
 from data_prep.cleaning.near_duplicates import NgramUnit, signatures
 from data_prep.cleaning.section_files import read_section, section_size, section_writer
 from data_prep.cleaning.word_hashes import mix
 from data_prep.common.errors import DamagedData, UserError
+from data_prep.common.files import write_file
 
 _BYTES_A_KEY = 128  # measured working memory of a pass
 _PART_KEYS = 1 << 20  # keys that are sorted by range and written together
@@ -177,7 +178,7 @@ def join_drops(range_files: Sequence[Path], task: int, drop_file: Path) -> np.nd
             raise DamagedData(f"{path} has no list of documents for task {task}.")
         parts.append(np.frombuffer(found[0], "<u4"))
     indices = np.unique(np.concatenate(parts))
-    save_array(drop_file, indices)
+    write_file(drop_file, npy_bytes(indices))
     return indices
 
 

@@ -6,11 +6,8 @@ inputs are and how to run may change each time, and are in `prep/place.json`.
 
 import hashlib
 import json
-import math
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,24 +15,19 @@ from data_prep.cleaning import Cleaning
 from data_prep.common.errors import MissingFile, UserError
 from data_prep.common.files import write_json
 from data_prep.common.reading import PathText, read_json, unusable
-from data_prep.common.urls import shown
 from data_prep.format import ShardWriter, TokenizerInfo
-from data_prep.sources import Examined, Options, SourceInput
+from data_prep.sources import Options
 from data_prep.storage import not_a
 
 MAX_PLAN_BYTES = 1 << 30
-MAX_TASKS = 1_000_000  # each task has its own files
 MAX_RANGES = 1024  # of keys; a task that runs reads a file of each
-RANGE_BYTES = 4 << 30  # input for each range; of 1 to 2 million web pages
-MIN_TASK_BYTES = 16 << 20
-MAX_TASK_BYTES = 512 << 20  # fills a shard with uint16 ids
-_NEW_OUT = "choose a new --out folder"
+NEW_OUT = "choose a new --out folder"
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class Input:
-    """One input, identified by its content: a file, or a group of `files` (see file_groups.py).
+    """One input, identified by its content: a file, or a group of `files` (see plan_inputs.py).
 
     `name` is for display; `source` is the source name that the user gave.
     """
@@ -172,81 +164,6 @@ def _written(name: str, value: Any) -> str:
     return option if value is True else f"{option} {value}"
 
 
-def extend(
-    plan: PreparationPlan, inputs: Sequence[SourceInput], examined: Sequence[Examined], task_bytes: int | None = None
-) -> tuple[PreparationPlan, list[str]]:
-    """Add tasks for new inputs to the plan. Returns the plan and the location of each of its inputs.
-
-    `task_bytes` is the size of new tasks; the default gives a few hundred tasks. Raises UserError if an input of the
-    plan is not in `inputs` or its content has changed.
-    """
-    sizes = sum(given.bytes for given in examined)
-    task_bytes = task_bytes or task_size(sizes)
-    if sizes > MAX_TASKS * task_bytes:
-        raise UserError(
-            f"Tasks of {task_bytes / 1e6:g} MB would be {sizes // task_bytes:,}; raise --task-mb to "
-            f"{math.ceil(sizes / MAX_TASKS / 1e4) / 100:g} or more, or leave it out."
-        )
-    planned, tasks = list(plan.inputs), list(plan.tasks)
-    locations: list[str | None] = [None] * len(planned)
-    numbers: dict[Any, list[int]] = {}
-    for number, old in reversed(list(enumerate(planned))):
-        numbers.setdefault((old.source, old.kind, old.bytes, old.digest, old.files), []).append(number)
-    for given, seen, name in zip(inputs, examined, display_names(inputs), strict=True):
-        if same := numbers.get((given.source, given.kind, seen.bytes, seen.digest, given.files)):
-            locations[same.pop()] = given.location
-            continue
-        tasks += [PlannedTask(len(planned), *cut) for cut in cuts(seen, task_bytes)]
-        name += f" and {given.files - 1:,} more" if given.files > 1 else ""
-        planned.append(Input(name, given.source, given.kind, seen.bytes, seen.digest, given.files))
-        locations.append(given.location)
-    for old, location in zip(planned, locations, strict=True):
-        if location is None:
-            raise changed(old.name)
-    ranges = plan.ranges if plan.tasks else min(MAX_RANGES, 1 + sizes // RANGE_BYTES)
-    return replace(plan, inputs=planned, tasks=tasks, ranges=ranges), [str(location) for location in locations]
-
-
-def task_size(input_bytes: int) -> int:
-    """The default size of tasks: a few hundred for inputs of so many bytes."""
-    return max(MIN_TASK_BYTES, min(MAX_TASK_BYTES, input_bytes // 256))
-
-
-def changed(name: str) -> UserError:
-    """The error for an input of the plan that is not among the inputs of the command."""
-    return UserError(
-        f"The input {name} that was prepared before has changed or is not given now; a data set can only grow: give "
-        "all earlier inputs unchanged, or choose a new --out folder."
-    )
-
-
-def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
-    """Cut an input into ranges (first, last, bytes) of its units, in order, each of about `task_bytes`."""
-    if examined.unit_bytes is None:
-        count = max(1, math.ceil(examined.bytes / task_bytes)) if examined.bytes else 0
-        ends = [examined.bytes * part // count for part in range(count + 1)] if count else []
-        return [(first, last, last - first) for first, last in pairwise(ends)]
-    ranges = []
-    first = size = 0
-    for unit, unit_bytes in enumerate(examined.unit_bytes):
-        if size and size + unit_bytes > task_bytes:
-            ranges.append((first, unit, size))
-            first, size = unit, 0
-        size += unit_bytes
-    if first < len(examined.unit_bytes):
-        ranges.append((first, len(examined.unit_bytes), size))
-    return ranges
-
-
-def display_names(inputs: Sequence[SourceInput]) -> list[str]:
-    """The locations without their common parent folder, so that names do not change if that folder moves."""
-    parts = [shown(given.location).split("/") for given in inputs]
-    shared = 0
-    while all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
-        shared += 1
-    return ["/".join(part[shared:]) for part in parts]
-
-
 def plan_path(out: Path) -> Path:
     return out / "prep" / "plan.json"
 
@@ -255,12 +172,12 @@ def read_plan(out: Path) -> PreparationPlan:
     """The plan of OUT; raises UserError if it is missing or damaged."""
     path = plan_path(out)
     try:
-        plan: PreparationPlan = read_json(path, PreparationPlan, MAX_PLAN_BYTES, hint=_NEW_OUT)
+        plan: PreparationPlan = read_json(path, PreparationPlan, MAX_PLAN_BYTES, hint=NEW_OUT)
         _check(plan)
     except MissingFile:
         raise not_a(out, "the folder of a plan", "Name the --out of `maskwright prep run --plan-only`.") from None
     except ValueError as error:
-        raise unusable(path, str(error), _NEW_OUT) from None
+        raise unusable(path, str(error), NEW_OUT) from None
     return plan
 
 
@@ -316,11 +233,6 @@ def evaluation_path(out: Path) -> Path:
     return out / "prep" / "evaluation.npy"
 
 
-def new_evaluation_path(out: Path) -> Path:
-    """Temporary path of new n-grams, until they are compared with the plan."""
-    return out / "prep" / "evaluation.npy.new"
-
-
 def check_out(out: Path) -> bool:
     """Whether OUT holds an earlier preparation; False for a new or empty folder.
 
@@ -328,7 +240,7 @@ def check_out(out: Path) -> bool:
     """
     if plan_path(out).exists() or locations_path(out).exists():
         return True
-    prep, early = out / "prep", ("lock", "tokenizer", new_evaluation_path(out).name)  # written before place.json
+    prep, early = out / "prep", ("lock", "tokenizer", "evaluation.npy.new")  # the last one is of earlier versions
     others = [name for name in _names_in(out) if name != "prep" or not prep.is_dir()]
     others += [f"prep/{name}" for name in _names_in(prep) if name not in early and not name.endswith(".tmp")]
     if others:

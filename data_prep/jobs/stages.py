@@ -6,6 +6,7 @@ any time and run again.
 
 import contextlib
 import functools
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -15,21 +16,19 @@ from typing import Any, Literal, TypeVar
 
 from data_prep.cleaning import Grams
 from data_prep.common.errors import UserError, interrupted
-from data_prep.common.files import LockHeldError, file_lock, fsync_path, make_folder, sha256_file, write_json
+from data_prep.common.files import LockHeldError, file_lock, fsync_path, make_folder, write_file, write_json
 from data_prep.common.urls import is_url
 from data_prep.format import Dataset, TokenizerInfo
 from data_prep.jobs import deduplication
-from data_prep.jobs.file_groups import group_files, write_groups
 from data_prep.jobs.merge import NoDocuments, Prepared, encoder_notes, merge
+from data_prep.jobs.plan_inputs import extend, write_groups
 from data_prep.jobs.preparation_plan import (
     InputLocations,
     PreparationPlan,
     PreparationSettings,
     check_out,
     evaluation_path,
-    extend,
     locations_path,
-    new_evaluation_path,
     open_plan,
     read_plan,
     write_plan,
@@ -225,20 +224,21 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
     Returns the plan and notes. Raises UserError if an input cannot be read or OUT was prepared with other settings.
     """
     out, cache = request.out, request.cache
-    settings, notes = _with_evaluation(request)
+    settings, notes, grams = request.settings, list[str](), b""
+    if request.evaluation:
+        found, notes = Grams.of_files(request.evaluation, request.evaluation_ngram)
+        grams = found.to_bytes()
+        settings = replace(settings, evaluation_sha256=hashlib.sha256(grams).hexdigest())
     plan = open_plan(out, info, settings)
     inputs = _outside(request.inputs, out)
     examined = [(source, examine(source, cache, settings.reading)) for source in inputs]
     known = len(plan.tasks)
-    grouped, groups = group_files(plan, out, examined, request.task_bytes)
-    sources, seen = [source for source, _ in grouped], [seen for _, seen in grouped]
-    plan, locations = extend(plan, sources, seen, request.task_bytes)
+    plan, locations, groups = extend(plan, out, examined, request.task_bytes)
     if len(plan.tasks) > known:
         sample = CorpusSample(inputs, settings.reading, SAMPLE_BYTES, cache, SAMPLE_BYTES // 16)
         texts = map(settings.cleaning.normalized, sample)
         unknown = measure_unknown(load(tokenizer), texts, info.special_ids.get("unk"))
         notes = notes + unknown.check(request.allow_unknown)
-    # First: this file identifies OUT as the folder of a preparation.
     unread = {name: size for name, size in request.unread_files.items() if not _is_below(name, out)}
     if folders := [name for name in unread if name.endswith("/")]:
         more = f" and {len(folders) - 1:,} more" if len(folders) > 1 else ""
@@ -249,13 +249,12 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
         number = f"{len(unread):,} files in the input are" if len(unread) > 1 else "1 file in the input is"
         notes.append(f"{number} not read. The largest is {first}. {how_to_convert(first)}.")
     place = InputLocations(locations, str(cache.folder), cache.max_bytes, request.allow_unreadable, unread)
-    write_json(locations_path(out), asdict(place))
+    write_json(locations_path(out), asdict(place))  # first: it identifies OUT as the folder of a preparation
     write_groups(groups, out)
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)
-    if settings.evaluation_sha256:
-        os.replace(new_evaluation_path(out), evaluation_path(out))
-        fsync_path(out / "prep")
+    if grams:
+        write_file(evaluation_path(out), grams)
     for split in plan.splits:
         copy_files(tokenizer, out / split / "tokenizer")
         (out / split / "shards").mkdir(exist_ok=True)
@@ -274,16 +273,6 @@ def _outside(inputs: Sequence[SourceInput], out: Path) -> list[SourceInput]:
 
 def _is_below(location: str, out: Path) -> bool:
     return not is_url(location) and Path(os.path.realpath(location)).is_relative_to(os.path.realpath(out))
-
-
-def _with_evaluation(request: PrepareRequest) -> tuple[PreparationSettings, list[str]]:
-    """Save the n-grams of the evaluation files in OUT/prep. Returns the settings with their SHA-256, and notes."""
-    if not request.evaluation:
-        return request.settings, []
-    grams, notes = Grams.of_files(request.evaluation, request.evaluation_ngram)
-    path = new_evaluation_path(request.out)
-    grams.save(path)
-    return replace(request.settings, evaluation_sha256=sha256_file(path)), notes
 
 
 def _shown(show: StageDisplay | None, stage: str, plan: PreparationPlan, numbers: Sequence[int]) -> TaskReport:

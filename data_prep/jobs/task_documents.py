@@ -16,11 +16,10 @@ from tokenizers import Tokenizer
 from data_prep.cleaning import Cleaning, Grams
 from data_prep.common.errors import UserError
 from data_prep.common.files import atomic_writer, make_folder, sha256_file
-from data_prep.common.urls import shown
 from data_prep.format import TokenizerInfo
-from data_prep.jobs.file_groups import read_group
+from data_prep.jobs.plan_inputs import read_group
 from data_prep.jobs.preparation_plan import InputLocations, PreparationPlan, evaluation_path, read_locations, read_plan
-from data_prep.sources import GroupReader, RowReader, SourceInput, SourceRow, examine
+from data_prep.sources import GroupReader, RowReader, SourceInput, SourceRow, examine_unchanged
 from data_prep.storage import Cache
 from data_prep.tokenizer import Encoders, load
 
@@ -140,16 +139,16 @@ class TaskDocuments:
         self._input = context.plan.inputs[unit.input]
         cache = Cache(context.locations.cache, context.locations.cache_bytes)
         location, options = context.locations.locations[unit.input], self._settings.reading
-        source = SourceInput(self._input.source, location, self._input.kind, self._input.files)
+        source = SourceInput(self._input.source, location, self._input.kind)
         self.left_out: Counter[str] = Counter()
         self.samples: dict[str, list[str]] = {}
         self.changed = self.unreadable_bytes = 0
-        if source.files > 1:
+        if self._input.files > 1:
             files = read_group(context.out, self._input)
             self.rows: GroupReader | RowReader = GroupReader(source, files, options, cache)
             return
-        if source.kind != "hub" and examine(source, cache, options).digest != self._input.digest:
-            raise UserError(f"{shown(source.location)} has changed since it was planned; run the same command again.")
+        if source.kind != "hub":
+            examine_unchanged(source, self._input.digest, cache, options)
         self.rows = RowReader(source, unit.first, unit.last, options, cache)
 
     def __iter__(self) -> Iterator[list[SourceRow]]:

@@ -9,5 +9,5 @@ The room imports pyarrow, fsspec and datasets only when an input needs them.
 
 from data_prep.sources.file_group import GroupedFile, GroupReader, examine_group
 from data_prep.sources.input_types import MAX_DOCUMENT_BYTES, Options, SourceInput, SourceRow
-from data_prep.sources.open_rows import Examined, RowReader, examine, hub_records
+from data_prep.sources.open_rows import Examined, RowReader, examine, examine_unchanged, hub_records
 from data_prep.sources.resolve_inputs import find_inputs, how_to_convert

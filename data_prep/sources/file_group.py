@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 import xxhash
 
-from data_prep.common.errors import UserError
 from data_prep.common.reading import PathText
-from data_prep.common.urls import shown
 from data_prep.sources.input_types import InputRange, Options, SourceInput, SourceRow
-from data_prep.sources.open_rows import Examined, RowReader, examine
+from data_prep.sources.open_rows import Examined, RowReader, examine_unchanged
 from data_prep.storage import Cache
 
 
@@ -47,9 +45,7 @@ class GroupReader(InputRange):
         self._starts = []
         for file in self._files:
             source = self.source._replace(location=file.location)
-            seen = examine(source, self.cache, self.options)
-            if (seen.bytes, seen.digest) != (file.bytes, file.digest):
-                raise UserError(f"{shown(file.location)} has changed since it was planned; run the same command again.")
+            seen = examine_unchanged(source, file.digest, self.cache, self.options)
             units = seen.bytes if seen.unit_bytes is None else len(seen.unit_bytes)
             reader = RowReader(source, 0, units, self.options, self.cache, self.max_bytes)
             before = self.bytes_read, self.text_bytes, self.lines, self.cut_documents

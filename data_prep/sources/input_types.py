@@ -53,15 +53,11 @@ class Options:
 
 
 class SourceInput(NamedTuple):
-    """One input. kind: jsonl, txt, fasta, parquet, hub or pair; location: a path, a URL, `hub:...` or `pair:...`.
-
-    Of a group of `files`, it is the location of the first one.
-    """
+    """One input. kind: jsonl, txt, fasta, parquet, hub or pair; location: a path, a URL, `hub:...` or `pair:...`."""
 
     source: str
     location: str
     kind: str
-    files: int = 1
 
 
 class SourceRow(NamedTuple):

@@ -60,6 +60,14 @@ def examine(source: SourceInput, cache: Cache, options: Options | None = None) -
     return Examined(size, digest, _units(source, str(path), size, options))
 
 
+def examine_unchanged(source: SourceInput, digest: str, cache: Cache, options: Options) -> Examined:
+    """As `examine`; also raises UserError if the input has another digest now."""
+    seen = examine(source, cache, options)
+    if seen.digest != digest:
+        raise UserError(f"{shown(source.location)} has changed since it was planned; run the same command again.")
+    return seen
+
+
 def hub_records(location: str, columns: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the rows of a data set of the Hub, each with its place. Images and audio are not decoded.
 

@@ -8,7 +8,7 @@ from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from data_prep.inspection import document
 from data_prep.jobs import PrepareRequest, Workers, plan_only, prepare, run_tasks
-from data_prep.jobs.file_groups import MAX_SINGLE
+from data_prep.jobs.plan_inputs import MAX_SINGLE
 from data_prep.jobs.preparation_plan import plan_path, read_plan
 from data_prep.sources import find_inputs
 from tests.support.prep import jsonl, prepare_files, request, rows_file, texts, tree

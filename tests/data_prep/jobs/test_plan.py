@@ -1,6 +1,7 @@
 """Preparation plan: cut inputs into tasks, grow without changes to old tasks, refuse other settings."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 
 from data_prep.cleaning import Cleaning
 from data_prep.common.errors import UserError
-from data_prep.jobs import PreparationSettings
-from data_prep.jobs.preparation_plan import PreparationPlan, check_out, cuts, extend, open_plan, read_plan, write_plan
+from data_prep.jobs import PreparationSettings, plan_inputs
+from data_prep.jobs.plan_inputs import cuts
+from data_prep.jobs.preparation_plan import PreparationPlan, check_out, open_plan, read_plan, write_plan
 from data_prep.sources import Examined, Options, SourceInput
 from tests.support.datasets import tokenizer_info
 
@@ -22,6 +24,13 @@ def found(*names: str, source: str = "") -> list[SourceInput]:
 
 def examined(*sizes: int) -> list[Examined]:
     return [Examined(size, f"digest {size}", None) for size in sizes]
+
+
+def extend(plan, inputs, examined, task_bytes=None) -> tuple[PreparationPlan, list[str]]:
+    """The plan with these inputs, without groups, and their locations."""
+    plan, locations, groups = plan_inputs.extend(plan, Path(), list(zip(inputs, examined, strict=True)), task_bytes)
+    assert groups == []
+    return plan, locations
 
 
 @given(st.integers(0, 10_000), st.integers(1, 500))

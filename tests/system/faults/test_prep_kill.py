@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from data_prep.jobs import PreparationSettings, preparation_plan
+from data_prep.jobs import PreparationSettings, plan_inputs
 from data_prep.tokenizer import train_tokenizer
 from tests.support.forked import ROOT
 from tests.support.prep import jsonl, prepare_files, texts, tree
@@ -202,6 +202,6 @@ def test_a_death_before_any_change_costs_nothing(tmp_path):
 
 
 if __name__ == "__main__":
-    preparation_plan.RANGE_BYTES = 3000  # several ranges of a small corpus
+    plan_inputs.RANGE_BYTES = 3000  # several ranges of a small corpus
     os.fsync = lambda descriptor: None  # it takes most of the time, and matters only where the machine dies
     die_before_each_change(Path(sys.argv[1]))
