@@ -25,6 +25,7 @@ _HUB_RECORD = "hub.json"
 LEAST_ALPHABET = 1000  # characters that a WordPiece vocabulary gets first, or a quarter of it
 COVERAGE = 0.9999  # the share of the text whose characters it gets first, if they are more, as in Chinese
 _BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+_BERT_ENDS = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))  # with their places in _BERT as ids
 _ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 
 
@@ -92,9 +93,7 @@ def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool, strip_acc
     trained = Tokenizer(models.WordPiece(vocabulary, unk_token=_BERT["unk"]))
     trained.normalizer, trained.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
     trained.decoder = decoders.WordPiece()
-    trained.post_processor = processors.BertProcessing(
-        ("[SEP]", specials.index("[SEP]")), ("[CLS]", specials.index("[CLS]"))
-    )
+    trained.post_processor = _BERT_ENDS
     trained.add_special_tokens(specials)
     return trained
 
@@ -160,9 +159,7 @@ def _characters(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.post_processor = processors.BertProcessing(
-        ("[SEP]", specials.index("[SEP]")), ("[CLS]", specials.index("[CLS]"))
-    )
+    tokenizer.post_processor = _BERT_ENDS
     tokenizer.add_special_tokens(specials)
     return tokenizer
 

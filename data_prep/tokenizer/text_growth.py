@@ -9,6 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from data_prep.common.errors import UnusableInput
+from data_prep.tokenizer.token_bytes import components
 
 _MOST_GROWTH = 200  # times the characters; the normalizers of known tokenizers reach 72 in the worst case
 _MOST_ADDED = 100  # tokens around a text
@@ -19,22 +20,17 @@ def check_growth(tokenizer: Tokenizer, folder: Path) -> None:
 
     Unicode normalization is left out: it makes no text more than 18 times longer.
     """
-    growth = math.prod(_growth(_settings(part)) for part in (tokenizer.normalizer, tokenizer.pre_tokenizer))
-    if growth > _MOST_GROWTH or _added(_settings(tokenizer.post_processor)) > _MOST_ADDED:
+    growing = [*_components(tokenizer.normalizer), *_components(tokenizer.pre_tokenizer)]
+    added = sum(map(_added, _components(tokenizer.post_processor)))
+    if math.prod(map(_growth, growing)) > _MOST_GROWTH or added > _MOST_ADDED:
         raise UnusableInput(
             f"The tokenizer in {folder} can make a text more than {_MOST_GROWTH} times longer, or adds more than "
             f"{_MOST_ADDED} tokens to it. Use another."
         )
 
 
-def _settings(part: Any) -> dict[str, Any]:
-    return json.loads(part.__getstate__()) if part else {"type": None}
-
-
-def _inner(settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """The parts of a sequence of normalizers, pre-tokenizers or processors."""
-    names = ("normalizers", "pretokenizers", "processors")
-    return next((settings[name] for name in names if name in settings), [])
+def _components(part: Any) -> list[dict[str, Any]]:
+    return components(json.loads(part.__getstate__())) if part else []
 
 
 def _growth(settings: dict[str, Any]) -> float:
@@ -48,13 +44,13 @@ def _growth(settings: dict[str, Any]) -> float:
         data = base64.b64decode(settings["precompiled_charsmap"])
         strings = data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")
         return 1.0 + max(len(string.decode(errors="replace")) for string in strings)
-    return math.prod(map(_growth, _inner(settings)))
+    return 1.0
 
 
 def _added(settings: dict[str, Any]) -> int:
     """Tokens that a post-processor adds to a text. Each repetition of the text, which can double it, counts as 20."""
     if settings["type"] != "TemplateProcessing":
-        return sum(map(_added, _inner(settings)))
+        return 0
     ids = {name: len(token["ids"]) for name, token in settings["special_tokens"].items()}
     pieces = [*settings["single"], *settings["pair"]]
     repeated = max(0, sum("Sequence" in piece for piece in pieces) - 3)  # of a text, and of two texts

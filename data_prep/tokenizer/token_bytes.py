@@ -1,6 +1,7 @@
 """The bytes of tokens, and the parts of a tokenizer's JSON."""
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ class Unsupported(Exception):
 
 
 def components(component: Any) -> list[dict[str, Any]]:
-    """A normalizer or pre-tokenizer, and the members of a sequence."""
+    """A normalizer, pre-tokenizer or post-processor, and the members of a sequence."""
     if not component:
         return []
-    members = component.get("normalizers") or component.get("pretokenizers") or []
-    return [component, *(inner for member in members for inner in components(member))]
+    members = (component.get(name, []) for name in ("normalizers", "pretokenizers", "processors"))
+    return [component, *(inner for member in chain(*members) for inner in components(member))]
 
 
 def byte_tokens(settings: dict[str, Any]) -> dict[int, bytes]:
