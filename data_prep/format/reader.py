@@ -303,21 +303,18 @@ class Dataset:
         trusted = bool(self._trusted[shard])
         with self._storage.index(info, trusted) as descriptor:
             if not trusted:
-                self._check_index(descriptor, info)
+                data = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+                try:
+                    shard_index(data, info, self.dtype, self.manifest.format_version)
+                except ValueError as error:
+                    path = self._storage.name_of(info.index_name)
+                    raise DamagedData(f"{path} is damaged: {error}; prepare the data set again.") from error
                 self._trusted[shard] = True
             n_bytes = read_into(descriptor, _bytes(elements), start)
         if n_bytes < elements.nbytes:
             path = self._storage.name_of(info.index_name)
             raise DamagedData(f"{path} is now shorter than the {info.index_bytes} bytes that it had; {RESTORE}.")
         return elements
-
-    def _check_index(self, descriptor: int, shard: ShardInfo) -> None:
-        data = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-        try:
-            shard_index(data, shard, self.dtype, self.manifest.format_version)
-        except ValueError as error:
-            path = self._storage.name_of(shard.index_name)
-            raise DamagedData(f"{path} is damaged: {error}; prepare the data set again.") from error
 
     def _check_fingerprint(self, tables: Iterator[np.ndarray]) -> None:
         computed = fingerprint(self.manifest.tokenizer.sha256, self.dtype, tables, self.manifest.format_version)

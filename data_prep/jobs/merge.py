@@ -13,7 +13,7 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import atomic_writer, is_abandoned, write_json
 from data_prep.common.reading import open_regular, parse_json, unusable
 from data_prep.format import Dataset, Manifest, SourceInfo
-from data_prep.jobs.preparation_plan import Input, PreparationPlan, read_locations
+from data_prep.jobs.preparation_plan import PreparationPlan, read_locations
 from data_prep.jobs.task_documents import Unreadable, quarantine_path, sample
 from data_prep.jobs.task_worker import SHORT_TOKENS, TaskRecord
 from data_prep.sources import MAX_DOCUMENT_BYTES
@@ -49,12 +49,9 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> Pr
     for split in plan.splits:
         if not any(record.documents(split) for record in records):
             raise NoDocuments(_no_documents(plan, records, split))
-    written = {out / split / name for split in plan.splits for name in ("", "shards", "tokenizer")} | {out}
-    written |= {
-        out / "prep" / name for name in ("", "tasks", "scan", "resolve", "files", "drop", "quarantine", "tokenizer")
-    }
-    for temporary in (path for folder in written for path in folder.glob(".*.tmp")):
-        if is_abandoned(temporary):
+    folders = {out, out / "prep", *(out / split for split in plan.splits)}
+    for temporary in (path for folder in folders for form in (".*.tmp", "*/.*.tmp") for path in folder.glob(form)):
+        if temporary.is_file() and is_abandoned(temporary):
             temporary.unlink(missing_ok=True)
     _gather_quarantine(plan, records, out)
     reasons = sorted({reason for record in records for reason in record.samples})
@@ -176,16 +173,12 @@ def encoder_notes(records: Sequence[TaskRecord]) -> list[str]:
 
 def _split_notes(plan: PreparationPlan, records: Sequence[TaskRecord]) -> list[str]:
     """Notes on the split of text files into documents, with a warning if many of these are short."""
-    texts: list[Input] = []
-    documents = short = 0
-    for given, tasks in zip(plan.inputs, plan.tasks_of_inputs(), strict=True):
-        if given.kind == "txt":
-            done = [records[task] for task in tasks]
-            texts.append(given)
-            documents += sum(record.documents(split) for record in done for split in plan.splits)
-            short += sum(record.short_documents for record in done)
+    texts = [given for given in plan.inputs if given.kind == "txt"]
     if not texts:
         return []
+    done = [record for record, task in zip(records, plan.tasks, strict=True) if plan.inputs[task.input].kind == "txt"]
+    documents = sum(record.documents(split) for record in done for split in plan.splits)
+    short = sum(record.short_documents for record in done)
     separator = plan.settings.reading.separator
     files = sum(given.files for given in texts)
     name = texts[0].name if files == 1 else f"{files:,} text files"

@@ -230,7 +230,9 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
         grams = found.to_bytes()
         settings = replace(settings, evaluation_sha256=hashlib.sha256(grams).hexdigest())
     plan = open_plan(out, info, settings)
-    inputs = _outside(request.inputs, out)
+    inputs = [given for given in request.inputs if given.kind in ("hub", "pair") or not _is_below(given.location, out)]
+    if not inputs:  # OUT may lie in a folder of inputs
+        raise UserError(f"All inputs lie in {out}, the folder of the output; choose another --out folder.")
     examined = [(source, examine(source, cache, settings.reading)) for source in inputs]
     known = len(plan.tasks)
     plan, locations, groups = extend(plan, out, examined, request.task_bytes)
@@ -261,14 +263,6 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
         fsync_path(out / split)
     write_plan(plan, out)  # last: if a plan exists, so does everything that it needs
     return plan, notes
-
-
-def _outside(inputs: Sequence[SourceInput], out: Path) -> list[SourceInput]:
-    """The inputs that are not files of OUT. OUT may lie in a folder of inputs."""
-    outside = [given for given in inputs if given.kind in ("hub", "pair") or not _is_below(given.location, out)]
-    if not outside:
-        raise UserError(f"All inputs lie in {out}, the folder of the output; choose another --out folder.")
-    return outside
 
 
 def _is_below(location: str, out: Path) -> bool:

@@ -43,7 +43,8 @@ class Cache:
     """
 
     def __init__(self, folder: str | Path | None = None, max_bytes: int = 50_000_000_000) -> None:
-        self.folder, self.max_bytes = Path(folder or _default_folder()).absolute(), max_bytes
+        default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "maskwright")
+        self.folder, self.max_bytes = Path(folder or default).absolute(), max_bytes
         self.entries, self._locks = self.folder / "entries", self.folder / "locks"
         self._room, self._bytes = self._locks / "room", self._locks / "bytes"
 
@@ -221,10 +222,6 @@ class Cache:
             reason = "its disk is full" if error.errno in NO_ROOM else error.strerror
             advice = "; put it on a local disk" if error.errno in (errno.ENOLCK, errno.ENOSYS) else ""
             raise UserError(f"The cache folder {self.folder} cannot be used: {reason}{advice}.") from error
-
-
-def _default_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "maskwright"
 
 
 def _removed(path: Path) -> bool:

@@ -43,7 +43,13 @@ def read_lines(path: str) -> Iterator[tuple[str, str]]:
 def read_json_lines(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield JSON objects, one a line, each with its place. Raises UserError also for another line."""
     for place, line in read_lines(path):
-        yield place, _json_object(place, line)
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            raise UnusableInput(f"{place} is not JSON. Name a .jsonl file, with a JSON object in each line.") from None
+        if not isinstance(value, dict):
+            raise UnusableInput(f"{place} is not a JSON object. Write one in each line.")
+        yield place, value
 
 
 def json_line_files(path: str) -> list[str]:
@@ -57,16 +63,6 @@ def json_line_files(path: str) -> list[str]:
     if not names:
         raise UnusableInput(f"The folder {path} has no .jsonl file. Name a file, or a folder of them.")
     return [os.path.join(path, name) for name in names]
-
-
-def _json_object(place: str, line: str) -> dict[str, Any]:
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        raise UnusableInput(f"{place} is not JSON. Name a .jsonl file, with a JSON object in each line.") from None
-    if not isinstance(value, dict):
-        raise UnusableInput(f"{place} is not a JSON object. Write one in each line.")
-    return value
 
 
 def spread(items: list[T], count: int | None) -> list[T]:

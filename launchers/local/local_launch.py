@@ -50,7 +50,8 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             arguments = [str(config_path), *overrides]
             with socket.create_server((ADDRESS, 0)) as free:
                 port = free.getsockname()[1]
-            command = command_of(port, _devices(processes), arguments)
+            devices = visible_gpus() or list(map(str, range(processes)))  # without GPUs, any numbers
+            command = command_of(port, devices[:processes], arguments)
             typed = ["maskwright", "train", *arguments, "--procs", str(processes)]
             code = _run(command, {COMMAND_VARIABLE: shlex.join(typed)}, lock, stop)
         with contextlib.suppress(OSError):  # the disk cannot be written
@@ -144,11 +145,6 @@ def _end_message(folder: RunFolder, status: Status) -> str:
     if status.state == "stopped" or status.reason != ALL_DONE:
         return f"{how}: {status.reason}; {status.next_action}"
     return f"{how}; `maskwright export {folder.path}` writes the model, `maskwright report {folder.path}` its page"
-
-
-def _devices(processes: int) -> list[str]:
-    """The GPUs in CUDA_VISIBLE_DEVICES; without it or on CPU, numbers from 0."""
-    return (visible_gpus() or [str(number) for number in range(processes)])[:processes]
 
 
 def _run(command: list[str], variables: dict[str, str], lock: IO[str], stop: StopSignals) -> int:

@@ -46,7 +46,8 @@ def main(words: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     processes = len(devices.split(","))
-    settings = _settings() | {"CUDA_VISIBLE_DEVICES": devices}
+    settings = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": devices}
+    settings |= {} if gpu_count() else {"DS_ACCELERATOR": "cpu"}
     ranks = []
     for local_rank in range(processes):
         variables = rank_variables(local_rank, processes, 0, 1, ADDRESS, port)
@@ -73,12 +74,6 @@ def rank_variables(
         "CROSS_RANK": str(node),
         "CROSS_SIZE": str(nodes),
     }
-
-
-def _settings() -> dict[str, str]:
-    """Environment variables of all ranks for DeepSpeed and PyTorch."""
-    settings = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return settings if gpu_count() else settings | {"DS_ACCELERATOR": "cpu"}
 
 
 def _start(environment: dict[str, str], arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
