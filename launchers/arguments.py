@@ -16,8 +16,7 @@ _MODEL = "run folder, Hugging Face model folder, or hub:OWNER/NAME[@REVISION]"
 
 ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/", show_default=False)]
 Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="values that replace values of the file"),
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="values that replace values of the file")
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="run folder (run.dir of the config)")]
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN", help="run folders, or folders that contain runs")]
@@ -28,15 +27,13 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="as JSON")]
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help=_MODEL)]
 ModelsArgument = Annotated[list[Path] | None, typer.Argument(metavar="MODEL", help=f"one or more: {_MODEL}")]
 PairsOption = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl; or a folder of them"),
+    str | None, typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl; or a folder of them")
 ]
 SeqLenOption = Annotated[
     int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
 ]
 ExperimentOption = Annotated[
-    str | None,
-    typer.Option(help="MLflow experiment  [default: the experiment of the models' run, else maskwright]"),
+    str | None, typer.Option(help="MLflow experiment  [default: the experiment of the models' run, else maskwright]")
 ]
 ProcessCount = Annotated[
     int | None, typer.Option(min=1, help="training processes; by default one per GPU, or one on CPU")
@@ -60,21 +57,16 @@ Inputs = Annotated[
     ),
 ]
 MoreInputs = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="FILE", help="more inputs, as from a glob that the shell expands"),
+    list[str] | None, typer.Argument(metavar="FILE", help="more inputs, as from a glob that the shell expands")
 ]
 TextField = Annotated[str, typer.Option(help="field with the text; a.b means field b in a")]
 TargetField = Annotated[str | None, typer.Option(help="field with the translation, for objective: prefix")]
 Separator = Annotated[
     str,
-    typer.Option(
-        metavar="blank|line|file|TEXT",
-        help="what ends a document of a .txt file; TEXT: a line of this text",
-    ),
+    typer.Option(metavar="blank|line|file|TEXT", help="what ends a document of a .txt file; TEXT: a line of this text"),
 ]
 CacheOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="cache folder for remote inputs; by default ~/.cache/maskwright"),
+    Path | None, typer.Option(metavar="DIR", help="cache folder for remote inputs; by default ~/.cache/maskwright")
 ]
 CacheSizeOption = Annotated[float, typer.Option(min=0.001, help="size limit of the cache in gigabytes")]
 AllowUnknown = Annotated[

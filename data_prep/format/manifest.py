@@ -238,8 +238,7 @@ def _totals(shards: Sequence[ShardInfo], sources: Sequence[SourceInfo]) -> DataS
     sums = {name: sum(getattr(shard, name) for shard in shards) for name in ("documents", "tokens", "blocks")}
     complete = sum(source.documents for source in sources) == sums["documents"]  # the inputs have every document
     return DataSetTotals(
-        **sums,
-        text_bytes=(sum(source.text_bytes for source in sources) or None) if complete else None,
+        **sums, text_bytes=(sum(source.text_bytes for source in sources) or None) if complete else None
     )
 
 

@@ -29,8 +29,7 @@ def doctor(
     ] = None,
     overrides: Overrides = None,
     full: Annotated[
-        bool,
-        typer.Option("--full", help="also import torch and DeepSpeed, and run a kernel (about a minute)"),
+        bool, typer.Option("--full", help="also import torch and DeepSpeed, and run a kernel (about a minute)")
     ] = False,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="check all nodes of this Slurm job, and measure the network between them")

@@ -62,8 +62,7 @@ def evaluate(
     ] = None,
     out: JsonFile = None,
     uri: Annotated[
-        str | None,
-        typer.Option(help="MLflow address for the results, or none  [default: MLFLOW_TRACKING_URI, if set]"),
+        str | None, typer.Option(help="MLflow address for the results, or none  [default: MLFLOW_TRACKING_URI, if set]")
     ] = None,
     experiment: ExperimentOption = None,
 ) -> None:

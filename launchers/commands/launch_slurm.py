@@ -14,11 +14,7 @@ def launch_slurm(
     overrides: Overrides = None,
     profile: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            envvar="MASKWRIGHT_PROFILE",
-            help="YAML file with keys of cluster:; CONFIG wins",
-        ),
+        typer.Option(metavar="FILE", envvar="MASKWRIGHT_PROFILE", help="YAML file with keys of cluster:; CONFIG wins"),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the script and the config of the job, and submit nothing")

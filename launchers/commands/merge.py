@@ -33,8 +33,7 @@ def merge(
     decay: Annotated[float, typer.Option(min=0, max=1, help="with ema: a weight as a share of the next one")] = 0.9,
     view: Annotated[View | None, typer.Option(help="of a mixture: as in maskwright export")] = None,
     data: Annotated[
-        str | None,
-        typer.Option(metavar="DATASET", help="held-out data set, or none  [default: data.valid of the run]"),
+        str | None, typer.Option(metavar="DATASET", help="held-out data set, or none  [default: data.valid of the run]")
     ] = None,
     report: JsonFile = None,
 ) -> None:

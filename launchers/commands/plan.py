@@ -44,8 +44,7 @@ def plan(
     ] = None,
     tflops: Annotated[float | None, typer.Option(min=1e-6, help="assumed TFLOP/s of each GPU")] = None,
     network: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="scaling table: NICs of a node, for example 400g or 8x400g"),
+        str | None, typer.Option(metavar="NAME", help="scaling table: NICs of a node, for example 400g or 8x400g")
     ] = None,
     tokens_per_gpu: Annotated[
         int | None,

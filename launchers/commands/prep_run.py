@@ -37,16 +37,12 @@ def prep_run(
         str, typer.Option(metavar="TOKENIZER", help="fast tokenizer: folder, tokenizer.json or hub:OWNER/NAME")
     ],
     out: Annotated[
-        Path,
-        typer.Option(parser=local, metavar="DIR", help="new data set; with --valid-fraction DIR/train, DIR/valid"),
+        Path, typer.Option(parser=local, metavar="DIR", help="new data set; with --valid-fraction DIR/train, DIR/valid")
     ],
     more: MoreInputs = None,
     text_field: TextField = "text",
     id_field: Annotated[str | None, typer.Option(help="field with ids of documents to store; fasta: header")] = None,
-    wrong_field: Annotated[
-        str | None,
-        typer.Option(help="field with the wrong text, for cloze repair"),
-    ] = None,
+    wrong_field: Annotated[str | None, typer.Option(help="field with the wrong text, for cloze repair")] = None,
     target_field: TargetField = None,
     max_pair_tokens: Annotated[int, typer.Option(min=3, help="leave out longer translation pairs")] = 510,
     separator: Separator = "blank",
@@ -61,20 +57,13 @@ def prep_run(
         ),
     ] = None,
     deduplicate: Annotated[
-        Literal["none", "exact", "near"],
-        typer.Option(help="keep one of equal or similar (near) documents"),
+        Literal["none", "exact", "near"], typer.Option(help="keep one of equal or similar (near) documents")
     ] = "none",
     near_threshold: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1,
-            max=1,
-            help="least Jaccard similarity; by default 0.7",
-        ),
+        float | None, typer.Option(min=0.1, max=1, help="least Jaccard similarity; by default 0.7")
     ] = None,
     near_unit: Annotated[
-        Literal["words", "characters"],
-        typer.Option(help="5-grams of words, or 10-grams of characters"),
+        Literal["words", "characters"], typer.Option(help="5-grams of words, or 10-grams of characters")
     ] = "words",
     decontaminate: Annotated[
         list[Path] | None,

@@ -24,8 +24,7 @@ def study_sweep(
         bool, typer.Option("--stop-early", help="no more seeds for arms that are worse than the best, from 2 seeds on")
     ] = False,
     baseline: Annotated[
-        str | None,
-        typer.Option(metavar="ARM", help="arm to compare with, for example lr=0.001; the first by default"),
+        str | None, typer.Option(metavar="ARM", help="arm to compare with, for example lr=0.001; the first by default")
     ] = None,
     pairs: PairsOption = None,
     pairs_limit: Annotated[int | None, typer.Option(min=1, help="pairs per UID; all by default")] = None,

@@ -6,11 +6,7 @@ from data_prep.common.errors import UserError
 from launchers.arguments import ConfigArgument, Overrides, ProcessCount
 
 
-def train(
-    config: ConfigArgument,
-    overrides: Overrides = None,
-    procs: ProcessCount = None,
-) -> None:
+def train(config: ConfigArgument, overrides: Overrides = None, procs: ProcessCount = None) -> None:
     """Train on this machine. After a stop or a crash, run the same command to resume.
 
     Exit code: 0 completed, 75 stopped on request (Ctrl-C, SIGTERM, `maskwright stop`), 130 ended immediately by a

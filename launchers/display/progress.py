@@ -43,12 +43,7 @@ class CommandProgress:
         shown = console.is_terminal and sys.stdout.isatty()
         # Redirected streams would hide the guarded ones from rich, and it would draw through them, as escapes.
         self._bar = Progress(
-            *columns,
-            console=console,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            disable=not shown,
+            *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False, disable=not shown
         )
         self._task = self._bar.add_task(escape(without_controls(waiting)), total=None)
         self._stage = ""

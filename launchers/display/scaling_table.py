@@ -13,18 +13,7 @@ if TYPE_CHECKING:
     from pretrain.planning import Planner, Scaled, ScalingRequest
 
 _MS = ("compute", "reduce", "gather", "small", "optimizer")
-_HEADER = (
-    "nodes",
-    "GPUs",
-    "step",
-    "compute",
-    "gradients",
-    "weights",
-    "small",
-    "optimizer",
-    "tokens/s",
-    "efficiency",
-)
+_HEADER = ("nodes", "GPUs", "step", "compute", "gradients", "weights", "small", "optimizer", "tokens/s", "efficiency")
 
 
 def print_scaling(config: "Config", planner: "Planner", asked: "ScalingRequest", as_json: bool) -> None:

@@ -48,10 +48,7 @@ def check_memory(total: int, available: int) -> Finding:
     value = f"{available / GIB:.1f} GiB of {total / GIB:.1f} GiB of memory are available"
     advice = "a training process takes 1 GiB before its model: end other programs, or raise the job's --mem"
     return judge(
-        "memory",
-        value,
-        (available < _LEAST_MEMORY * total, "fail", advice),
-        (available < 2 * GIB, "warn", advice),
+        "memory", value, (available < _LEAST_MEMORY * total, "fail", advice), (available < 2 * GIB, "warn", advice)
     )
 
 

@@ -36,11 +36,7 @@ cd {working_dir}
 
 
 def batch_script(
-    cluster: ClusterConfig,
-    purpose: str,
-    options: Mapping[str, str | None],
-    command: str,
-    warns: bool = True,
+    cluster: ClusterConfig, purpose: str, options: Mapping[str, str | None], command: str, warns: bool = True
 ) -> str:
     """Render a batch script that runs in this working folder, with this Python and the options of section `cluster`.
 

@@ -61,10 +61,7 @@ def free_port(job_id: int) -> int:
 
 
 def run_step(
-    step: Sequence[str],
-    variables: Mapping[str, str],
-    is_overdue: Callable[[], bool],
-    is_too_late: Callable[[], bool],
+    step: Sequence[str], variables: Mapping[str, str], is_overdue: Callable[[], bool], is_too_late: Callable[[], bool]
 ) -> int | None:
     """Start srun and wait for it. Returns its exit code; None if it was still running.
 
