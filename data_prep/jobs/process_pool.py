@@ -96,7 +96,9 @@ class Workers:
         """
         if self._pool is None:
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
-            context, totals = _context(out, self._filters), _Totals(on_progress)
+            from data_prep.jobs.task_documents import PreparationContext
+
+            context, totals = PreparationContext(out, self._filters), _Totals(on_progress)
             return [work(context, task, totals.of_next_task()) for task in tasks]
         before = self._totals()
         try:
@@ -136,12 +138,6 @@ class _Totals:
     def _report(self, progress: TaskProgress) -> None:
         self._current = TaskProgress(*map(max, self._current, progress))  # totals never go back
         self._on_progress(self._finished.plus(self._current))
-
-
-def _context(out: Path, filters: tuple[str, ...]) -> "PreparationContext":
-    from data_prep.jobs.task_documents import PreparationContext
-
-    return PreparationContext(out, filters)
 
 
 class _Stopped(Exception):
@@ -184,4 +180,6 @@ def _work(work: Work, out: Path, filters: tuple[str, ...], task: int) -> Any:
 
 @functools.lru_cache(1)
 def _context_of(out: Path, filters: tuple[str, ...], inode: int, changed: int) -> "PreparationContext":
-    return _context(out, filters)
+    from data_prep.jobs.task_documents import PreparationContext
+
+    return PreparationContext(out, filters)

@@ -108,14 +108,10 @@ class ByteLevelWords:
             width = width + np.where(more, widths[ids[place]], 0)
             ends.append(width)
         length = np.select([np.isin(text & 0xFFFF, _SHORT), np.isin(text & 0xFFFFFF, _LONG)], [2, 3], 0)
-        contracted = length > 0
-        for step, end in enumerate(ends):
-            if step:
-                starts[begin[contracted] + step] = False
-            done = contracted & (end >= length)
-            after = begin[done] + step + 1
-            starts[after[after < len(ids)]] = True
-            contracted &= ~done
+        for step, end in enumerate(ends, 1):
+            (tokens,) = np.nonzero((length > 0) & (begin + step < len(ids)))
+            starts[begin[tokens] + step] = (end >= length)[tokens]  # the next token is in the contraction, or after it
+            length[end >= length] = 0
 
     def _classified(self, ids: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """Packed classes of groups of tokens. `groups` bool [n_tokens] marks the first token of each."""

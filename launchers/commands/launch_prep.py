@@ -41,13 +41,8 @@ def launch_prep(
     """
     from pretrain.config import ClusterConfig
 
-    cluster = ClusterConfig.model_construct(
-        cpu=True,  # a worker process has one core
-        job_name=job_name,
-        partition=partition,
-        account=account,
-        time=time,
-        mem=mem,
+    cluster = ClusterConfig.model_construct(  # cpu: a worker process has one core
+        cpu=True, job_name=job_name, partition=partition, account=account, time=time, mem=mem
     )
     array = PrepArray(out.absolute(), cpus, cluster, memory_gb, filters or [])
     launch_array(array, tasks_per_job, dry_run)

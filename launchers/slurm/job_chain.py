@@ -72,14 +72,6 @@ class JobChain:
                 write_file(self.folder / name, text.encode())
         except OSError as error:
             raise UserError(f"{error.filename or self.folder} cannot be written ({error.strerror})") from None
-        ids = self._submit()
-        for job in self.jobs:
-            print(f"Submitted {job.stage} as job {ids[job.stage]}{f', array {job.array}' if job.array else ''}.")
-        print(f"  state   squeue --jobs {','.join(ids.values())}")
-        print(f"  cancel  scancel {' '.join(ids.values())}")
-        return ids
-
-    def _submit(self) -> dict[str, str]:
         ids: dict[str, str] = {}
         try:
             with open(self.folder / "jobs", "w") as file:
@@ -90,6 +82,10 @@ class JobChain:
         except BaseException:
             client.cancel([*ids.values()])
             raise
+        for job in self.jobs:
+            print(f"Submitted {job.stage} as job {ids[job.stage]}{f', array {job.array}' if job.array else ''}.")
+        print(f"  state   squeue --jobs {','.join(ids.values())}")
+        print(f"  cancel  scancel {' '.join(ids.values())}")
         return ids
 
 
