@@ -122,14 +122,6 @@ def given_options(context: typer.Context, parameters: Iterable[str]) -> list[str
     return [f"--{name.replace('_', '-')}" for name, source in sources if source and source.name == "COMMANDLINE"]
 
 
-def check_new_file(file: Path) -> None:
-    """Raise UserError if the output file --out cannot be new: its folder is missing, or it exists."""
-    if not file.resolve().parent.is_dir():
-        raise UserError(f"No folder {file.resolve().parent}. Create it, or write {file.name} to another folder.")
-    if file.exists():
-        raise UserError(f"{file} exists; choose another --out.")
-
-
 def require_inputs(
     models: Sequence[str | Path], data_sets: Iterable[str | None] = (), files: Iterable[str | None] = ()
 ) -> list[Path]:

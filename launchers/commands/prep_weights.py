@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from data_prep.common.errors import UserError
-from launchers.arguments import DataSet, check_new_file, local
+from launchers.arguments import DataSet, local
 from launchers.display import CommandProgress
 
 
@@ -33,7 +33,10 @@ def prep_weights(
 
     if sum(option is not None for option in (frequency, content, words)) != 1 or (other and not words):
         raise UserError("Give one of --frequency, --content and --words; --other is for --words.")
-    check_new_file(out)
+    if not out.resolve().parent.is_dir():
+        raise UserError(f"No folder {out.resolve().parent}. Create it, or write {out.name} to another folder.")
+    if out.exists():
+        raise UserError(f"{out} exists; choose another --out.")
     left_out = 0
     with CommandProgress() as line:
         maker = TokenWeights(Dataset(location), lambda n, of: line.show(n, of, "reading"))

@@ -9,7 +9,7 @@ from typing import Any
 from data_prep.common.errors import UserError, one_line
 from data_prep.common.processes import module_command
 from launchers.doctor.check_runner import presentable
-from launchers.doctor.node_report import compare_nodes, names, values_by_task
+from launchers.doctor.node_report import judge_likeness, merge_findings, names, values_by_task
 from launchers.local import Finding, judge
 from launchers.slurm import allocated_hosts, run_timed_step, srun
 
@@ -38,9 +38,12 @@ def examine_cluster(arguments: Sequence[str]) -> tuple[list[Finding], dict[str, 
     value = f"{len(hosts)} nodes: {names(hosts)}"
     value = f"{names(missing)} of {len(hosts)} nodes gave none {problem}" if missing else value
     findings = [judge("answers", value, (bool(missing), "fail", _LEAVE_OUT))]
+    facts = {host: report["facts"] for host, report in nodes.items()}
     measured, figures = _measure(nodes) if nodes else ([], {})
-    findings += [*compare_nodes(nodes), *measured] if nodes else []
-    figures["nodes"] = {host: report["facts"] for host, report in nodes.items()}
+    if nodes:
+        by_host = {host: [Finding(**finding) for finding in report["findings"]] for host, report in nodes.items()}
+        findings += [*merge_findings(by_host), *judge_likeness(facts), *measured]
+    figures["nodes"] = facts
     return [presentable(finding, finding.group or "cluster") for finding in findings], figures
 
 

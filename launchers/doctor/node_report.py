@@ -89,12 +89,6 @@ def values_by_task(output: str) -> dict[int, Any]:
     return values
 
 
-def compare_nodes(nodes: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """Judge the reports, given by host: problems of single nodes, and differences between nodes."""
-    findings = {host: [Finding(**finding) for finding in report["findings"]] for host, report in nodes.items()}
-    return [*merge_findings(findings), *judge_likeness({host: report["facts"] for host, report in nodes.items()})]
-
-
 def merge_findings(by_host: Mapping[str, Sequence[Finding]]) -> list[Finding]:
     """One finding for each problem, with the names of its nodes, and one for all passed checks."""
     problems: dict[tuple[str, str, str], list[tuple[str, Finding]]] = defaultdict(list)

@@ -14,10 +14,10 @@ from typing import IO
 
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_file
-from data_prep.common.processes import die_with_parent
+from data_prep.common.processes import die_with_parent, module_command
 from data_prep.common.reading import read_bytes
 from launchers.local.gpus import check_device, visible_gpus
-from launchers.local.start_ranks import ADDRESS, command_of
+from launchers.local.start_ranks import ADDRESS
 from launchers.local.stop_signals import StopSignals, on_stop_signals
 from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
@@ -50,8 +50,8 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             arguments = [str(config_path), *overrides]
             with socket.create_server((ADDRESS, 0)) as free:
                 port = free.getsockname()[1]
-            devices = visible_gpus() or list(map(str, range(processes)))  # without GPUs, any numbers
-            command = command_of(port, devices[:processes], arguments)
+            devices = ",".join((visible_gpus() or list(map(str, range(processes))))[:processes])
+            command = module_command("launchers.local.start_ranks", str(port), devices, *arguments)
             typed = ["maskwright", "train", *arguments, "--procs", str(processes)]
             code = _run(command, {COMMAND_VARIABLE: shlex.join(typed)}, lock, stop)
         with contextlib.suppress(OSError):  # the disk cannot be written

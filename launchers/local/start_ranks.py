@@ -1,6 +1,7 @@
 """Start the training processes of one machine.
 
-`python -m launchers.local.start_ranks PORT DEVICES CONFIG [section.key=value ...]`.
+`python -m launchers.local.start_ranks PORT DEVICES CONFIG [section.key=value ...]`. PORT is of rank 0. DEVICES are
+GPUs, one for each process, separated by commas; on CPU any numbers.
 
 It does the work of `deepspeed.launcher.launch`, but does not import DeepSpeed, which takes seconds. When one
 process fails, the others are ended. When this process is killed, Linux kills them.
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import FrameType
 
 from data_prep.common.processes import die_with_parent, module_command
@@ -22,17 +23,6 @@ ADDRESS = "127.0.0.1"
 _SAVE_SECONDS = 30.0
 """Seconds for a checkpoint after processes were asked to end."""
 _POLL_SECONDS = 0.05
-
-
-def command_of(port: int, devices: Iterable[str], arguments: Sequence[str]) -> list[str]:
-    """Build the command line that starts the processes.
-
-    Args:
-        port: port of rank 0 on this machine.
-        devices: GPUs, one per process; on CPU one number per process.
-        arguments: path of the config, and the overrides.
-    """
-    return module_command("launchers.local.start_ranks", str(port), ",".join(devices), *arguments)
 
 
 def main(words: Sequence[str]) -> int:
