@@ -9,21 +9,8 @@ from typing import Annotated
 import typer
 
 COMMANDS = (
-    *(
-        "demo",
-        "init",
-        "doctor",
-        "plan",
-        "train",
-        "branch",
-        "stop",
-        "status",
-        "report",
-        "checkpoints",
-        "replay",
-        "audit",
-    ),
-    "config show",
+    *("demo", "init", "doctor", "plan"),
+    *("train", "branch", "stop", "status", "report", "checkpoints", "replay", "audit", "config show"),
     *("export", "merge", "publish", "evaluate", "finetune", "fill", "generate", "tokenizer train"),
     *("prep run", "prep task", "prep merge", "prep info", "prep show", "prep verify", "prep weights"),
     *("mask show", "study sweep", "study run"),

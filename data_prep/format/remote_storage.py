@@ -5,10 +5,10 @@ import functools
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import xxhash
 
@@ -21,6 +21,7 @@ from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_
 from data_prep.format.shard_format import xxh3
 from data_prep.storage import Cache
 
+T = TypeVar("T")
 _ABSENT = -1
 
 
@@ -47,16 +48,12 @@ class RemoteStorage:
         remote, place = self._file("manifest.json")
         remote.fs.invalidate_cache()
         limit = manifest_file.MAX_MANIFEST_BYTES + 1
-        with remote_errors(place):
-            try:
-                data = retried(lambda: remote.fs.cat_file(remote.path, start=0, end=limit))
-            except Exception as error:
-                if _is_absent(error):
-                    raise UserError(
-                        f"There is no finished data set at {self._url}: {place} does not exist, or is not visible "
-                        "with your credentials."
-                    ) from error
-                raise
+        data = _unless_absent(place, lambda: remote.fs.cat_file(remote.path, start=0, end=limit))
+        if data is None:
+            raise UserError(
+                f"There is no finished data set at {self._url}: {place} does not exist, or is not visible with your "
+                "credentials."
+            )
         return parse_manifest(place, data)
 
     def tokenizer(self, info: TokenizerInfo) -> Path:
@@ -98,13 +95,7 @@ class RemoteStorage:
         """As in LocalStorage, from the listing of the folder. Without a listing or sizes, asks for each file."""
         remote, place = self._file("shards")
         remote.fs.invalidate_cache()
-        with remote_errors(place):
-            try:
-                listing = retried(lambda: remote.fs.ls(remote.path, detail=True))
-            except Exception as error:
-                if not _is_absent(error) and not isinstance(error, NotImplementedError):
-                    raise
-                listing = []
+        listing = _unless_absent(place, lambda: remote.fs.ls(remote.path, detail=True)) or []
         listed = {entry["name"].rpartition("/")[2]: entry.get("size") for entry in listing if entry["type"] == "file"}
         sizes = {name: listed.get(name) for name in names}
         unknown = [name for name, size in sizes.items() if size is None]
@@ -115,13 +106,8 @@ class RemoteStorage:
     def _size(self, name: str) -> int | None:
         """The size of a file of `shards/`, None if it is not known, _ABSENT if the file does not exist."""
         remote, place = self._file(f"shards/{name}")
-        with remote_errors(place):
-            try:
-                return retried(lambda: remote_version(remote)).size
-            except Exception as error:
-                if _is_absent(error):
-                    return _ABSENT
-                raise
+        version = _unless_absent(place, lambda: remote_version(remote))
+        return _ABSENT if version is None else version.size
 
     def _damaged_cache(self, what: str) -> UserError:
         return UserError(f"The cache folder {self._cache.folder} damages its files ({what}); use another disk.")
@@ -181,6 +167,17 @@ def _part(remote: Remote, place: str, part: tuple[int, int] | None) -> Any:
     if len(data) < size:
         raise OSError(f"{len(data)} of its {size} bytes from {offset} on arrived")
     return data
+
+
+def _unless_absent(place: str, action: Callable[[], T]) -> T | None:
+    """The result of `action`, retried. None if the file or folder does not exist, or a folder cannot be listed."""
+    with remote_errors(place):
+        try:
+            return retried(action)
+        except Exception as error:
+            if _is_absent(error) or isinstance(error, NotImplementedError):
+                return None
+            raise
 
 
 def _is_absent(error: Exception) -> bool:
