@@ -58,13 +58,13 @@ class TokenizerInfo:
     @classmethod
     def of_files(cls, folder: Path, names: Iterable[str], **values: Any) -> "TokenizerInfo":
         """The description with these `values` of the tokenizer that has the files `names` of a folder."""
-        files = _file_digests(folder, names)
-        return cls(sha256=_digest_of(files), files=files, **values)
+        digest, files = _digests(folder, names)
+        return cls(sha256=digest, files=files, **values)
 
     @staticmethod
     def digest(folder: Path, names: Iterable[str]) -> str:
         """The `sha256` of a tokenizer that has the files `names` of a folder. Raises OSError."""
-        return _digest_of(_file_digests(folder, names))
+        return _digests(folder, names)[0]
 
     def check_roles(self) -> None:
         """Raise UserError if one id marks both padding and the start of a text, or both masks and something else."""
@@ -342,10 +342,8 @@ def _check_digest(digest: str, name: str) -> None:
         raise ValueError(f"{reprlib.repr(digest)} for {name} is not a SHA-256 in hexadecimal")
 
 
-def _file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    return {name: sha256_file(folder / name) for name in sorted(names)}
-
-
-def _digest_of(files: dict[str, str]) -> str:
+def _digests(folder: Path, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """The `sha256` of a tokenizer that has these files, and the SHA-256 of each file."""
+    files = {name: sha256_file(folder / name) for name in sorted(names)}
     lines = "".join(f"{digest}  {name}\n" for name, digest in files.items())
-    return hashlib.sha256(lines.encode()).hexdigest()
+    return hashlib.sha256(lines.encode()).hexdigest(), files

@@ -35,8 +35,7 @@ class WeightList:
         """Read a list. Raises UserError if it is missing, and DamagedData if it is not such a list."""
         advice = "make one with `maskwright prep weights`."
         try:
-            weights: WeightList = parse_json(read_bytes(path), WeightList)
-            return weights
+            return parse_json(read_bytes(path), WeightList)
         except MissingFile:
             raise UnusableInput(f"{path}: no such weight list; {advice}") from None
         except ValueError as error:

@@ -222,10 +222,8 @@ def locations_path(out: Path) -> Path:
 
 def read_locations(out: Path) -> InputLocations:
     """The locations of the last `prep run`; raises UserError if the file is missing or damaged."""
-    read: InputLocations = read_json(
-        locations_path(out), InputLocations, MAX_PLAN_BYTES, "run `maskwright prep run --plan-only` again"
-    )
-    return read
+    hint = "run `maskwright prep run --plan-only` again"
+    return read_json(locations_path(out), InputLocations, MAX_PLAN_BYTES, hint)
 
 
 def evaluation_path(out: Path) -> Path:

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from data_prep.cleaning import Grams
 from data_prep.common.errors import UserError, interrupted
@@ -43,7 +43,6 @@ from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, copy_files, describe
 
 MEMORY_BYTES = 512 << 20
 Stage = Literal["scan", "resolve", "task"]
-Checked = TypeVar("Checked")
 StageDisplay = Callable[[str, TaskProgress, int], None]
 """Progress display; arguments: a stage's name, its totals so far, and the bytes of all its input."""
 
@@ -156,13 +155,16 @@ def _attempt(work: Work, context: PreparationContext, task: int, report: TaskRep
 
 def merge_tasks(out: Path, workers: Workers) -> Prepared:
     """Verify every task's record and write the manifests. Raises UserError naming the unfinished tasks."""
-    with _explained(out), _locked(out, read_plan) as plan:
-        records = workers.run(verified_record, range(len(plan.tasks)), out, lambda progress: None)
-        missing = [str(task) for task, record in enumerate(records) if record is None]
-        if missing:
-            names = ", ".join(missing[:20]) + (" ..." if len(missing) > 20 else "")
-            raise UserError(f"{len(missing)} of {len(records)} tasks of {out} are not finished: {names}.")
-        return merge(plan, records, out)
+    with _explained(out):
+        read_plan(out)  # raises before the lock is written
+        with _locked(out):
+            plan = read_plan(out)
+            records = workers.run(verified_record, range(len(plan.tasks)), out, lambda progress: None)
+            missing = [str(task) for task, record in enumerate(records) if record is None]
+            if missing:
+                names = ", ".join(missing[:20]) + (" ..." if len(missing) > 20 else "")
+                raise UserError(f"{len(missing)} of {len(records)} tasks of {out} are not finished: {names}.")
+            return merge(plan, records, out)
 
 
 def unfinished_stages(out: Path, filters: Sequence[str] = ()) -> dict[str, dict[int, int]]:
@@ -213,7 +215,8 @@ def _planned(request: PrepareRequest) -> Iterator[tuple[PreparationPlan, list[st
         check_out(out)
         tokenizer = fetch(str(request.tokenizer), out / "prep" / "tokenizer")
         info = describe_tokenizer(tokenizer)  # raises before the lock is written
-        with _locked(out, check_out) as resumed:
+        with _locked(out):
+            resumed = check_out(out)
             plan, notes = _make_plan(request, tokenizer, info)
             yield plan, notes, resumed
 
@@ -275,16 +278,12 @@ def _shown(show: StageDisplay | None, stage: str, plan: PreparationPlan, numbers
 
 
 @contextlib.contextmanager
-def _locked(out: Path, check: Callable[[Path], Checked]) -> Iterator[Checked]:
-    """Lock the folder against a second preparation, and yield `check(out)`.
-
-    If `check` raises, the folder does not change. The system releases the lock when this process exits.
-    """
-    check(out)
+def _locked(out: Path) -> Iterator[None]:
+    """Lock the folder against a second preparation. The system releases the lock when this process exits."""
     make_folder(out / "prep")
     try:
         with file_lock(out / "prep" / "lock", wait=False):
-            yield check(out)
+            yield
     except LockHeldError:
         raise UserError(f"Another process is preparing {out} now; wait for it or stop it.") from None
 

@@ -52,9 +52,8 @@ def read_text_rows(path: Path, part: InputRange) -> Iterator[SourceRow]:
             start, end = 0, size if part.last > part.first else 0
         else:
             start, end = _boundaries(file, part, _separator_test(kind, separator))
-        compression = compression_of(location)
-        compressed = bool(compression and end)
-        chunks = _text_chunks(file, compression, part) if compressed else _plain_chunks(file, start, end, part)
+        compression = compression_of(location) if end else ""
+        chunks = _text_chunks(file, compression, part) if compression else _plain_chunks(file, start, end, part)
         batches = _line_batches(chunks, part.max_bytes, start == 0, _length if kind == "jsonl" else _pieces)
         txt_rows = _line_rows if separator == "line" else _txt_rows
         rows = {"jsonl": _jsonl_rows, "fasta": _fasta_rows}.get(kind, txt_rows)

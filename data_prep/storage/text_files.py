@@ -103,8 +103,7 @@ def _content(path: str) -> bytes:
     remote = open_remote(path)
     with remote_errors(path):
         _check_size(path, remote.fs.size(remote.path) or 0)
-        data: bytes = remote.fs.cat_file(remote.path)
-        return data
+        return remote.fs.cat_file(remote.path)
 
 
 def _decompressed(path: str, data: bytes) -> bytes:

@@ -70,11 +70,8 @@ def _print_differences(config: Path, overrides: list[str] | None, other: Path, j
     from pretrain.config_files import on_one_line
 
     before, after = _settings(_load(config, overrides)), _settings(_load(other))
-    changed = {
-        name: (before.get(name, _NONE), after.get(name, _NONE))
-        for name in dict.fromkeys([*before, *after])
-        if before.get(name, _NONE) != after.get(name, _NONE)
-    }
+    settings = {name: (before.get(name, _NONE), after.get(name, _NONE)) for name in dict.fromkeys([*before, *after])}
+    changed = {name: pair for name, pair in settings.items() if pair[0] != pair[1]}
     if json_format:
         pairs = {name: [None if value is _NONE else value for value in pair] for name, pair in changed.items()}
         print(json.dumps(pairs, indent=1))

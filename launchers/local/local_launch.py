@@ -44,7 +44,10 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             before = read_bytes(folder.status)
         stop = StopSignals(folder, folder.status_time())
         with on_stop_signals(stop):
-            _begin(folder, config.train.steps)
+            with _status_errors(folder):
+                folder.stop.unlink(missing_ok=True)  # an earlier request
+                phase = StartPhase.LIBRARIES.value
+                folder.write_status("starting", _saved_step(folder), config.train.steps, phase, "none")
             number = f"{processes} process{'es' if processes > 1 else ''}"
             StartPhase.begin(f"Starting {folder.path} with {number}, {Threads.of(processes)}.")
             arguments = [str(config_path), *overrides]
@@ -82,13 +85,6 @@ def _is_completed(config: Config, folder: RunFolder) -> bool:
         return False
     print(_end_message(folder, status), file=sys.stderr)
     return True
-
-
-def _begin(folder: RunFolder, total_steps: int) -> None:
-    """Delete an earlier stop request, and record the start. Raises UserError if the disk is not writable."""
-    with _status_errors(folder):
-        folder.stop.unlink(missing_ok=True)
-        folder.write_status("starting", _saved_step(folder), total_steps, StartPhase.LIBRARIES.value, "none")
 
 
 @contextlib.contextmanager
