@@ -77,8 +77,7 @@ AllowUnknown = Annotated[
 def local(place: str | Path) -> Path:
     """Parse the local path of an output option.
 
-    Raises:
-        UserError: for a URL, which would create a local folder with that name.
+    Raises UserError for a URL, which would create a local folder with that name.
     """
     if is_url(str(place)):  # a default value is already a path
         raise UserError(

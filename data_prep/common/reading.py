@@ -120,9 +120,8 @@ def json_or_none(path: Path, kind: Any, nan: bool = False) -> Any:
 def parse_json(data: bytes | str, kind: Any, nan: bool = False) -> Any:
     """The JSON value of `data`, as a `kind` (see `typed`).
 
-    Raises:
-        ValueError: for a wrong encoding, invalid JSON, a repeated key, a number with too many digits, more than
-            MAX_DEPTH levels, or a value of another type.
+    Raises ValueError for a wrong encoding, invalid JSON, a repeated key, a number with too many digits, more than
+    MAX_DEPTH levels, or a value of another type.
     """
     text = data if isinstance(data, str) else _decoded(data)
     try:
@@ -217,11 +216,8 @@ def typed(kind: Any, value: Any) -> Any:
     """Check a value from JSON and turn it into a `kind`, with the dataclasses in it.
 
     `kind` is int (0 to 2^63 - 1), float (finite; a whole number is valid), bool, str, PathText, UnixTime, Measurement,
-    None, Any, Literal[...], list[...], dict[str, ...], tuple[...] (a list in JSON), a union of these, or a dataclass
-    of these. A field of a dataclass with a default may be missing.
-
-    Raises:
-        ValueError: with the position of the wrong value.
+    None, Any, Literal[...], list[...], dict[str, ...], tuple[...] (a list in JSON), a union of these, or a dataclass of
+    these. A field of a dataclass with a default may be missing. Raises ValueError with the position of the wrong value.
     """
     try:
         return _reader(kind)(value)

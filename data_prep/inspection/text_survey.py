@@ -66,10 +66,8 @@ def count_texts(texts: Iterable[str]) -> TextSurvey:
 def survey(inputs: Sequence[SourceInput], options: Options, cache: Cache) -> TextSurvey:
     """Survey the inputs of a preparation. Only the beginnings of much text are read; the rest counts as equal.
 
-    If files are compressed, the compression of the sample by zlib gives the size of their text.
-
-    Raises:
-        UserError: if an input cannot be read, or there is no text.
+    If files are compressed, the compression of the sample by zlib gives the size of their text. Raises UserError if an
+    input cannot be read, or there is no text.
     """
     sample = CorpusSample(inputs, options, _SAMPLE_BYTES, cache)
     counts, rejected, cut = count_texts(sample), sample.rejected, sample.cut

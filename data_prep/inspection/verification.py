@@ -18,10 +18,8 @@ def verify_data_set(
     Checks the checksums of tars, indexes, blocks and tokenizer files; the members of tars; document ends and ids; that
     ids are in the vocabulary and none is pad, cls, sep or mask; the counts of inputs; the fingerprint; and that there
     are no other files. `workers` processes check one shard each. `progress` receives the bytes read and all bytes.
-    Nothing is written, unpacked or executed.
-
-    Raises:
-        UserError: if the folder has no readable manifest, or a worker process is killed.
+    Nothing is written, unpacked or executed. Raises UserError if the folder has no readable manifest, or a worker
+    process is killed.
     """
     dataset = Dataset(folder)
     yield from _tokenizer_problems(folder / "tokenizer", dataset.manifest.tokenizer)

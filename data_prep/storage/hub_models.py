@@ -41,8 +41,7 @@ def is_hub_name(name: str | Path) -> bool:
 def hub_parts(name: str | Path) -> tuple[str, str, bool]:
     """The repository and the revision of a name of the Hub, and whether this is a commit, whose files never change.
 
-    Raises:
-        UserError: for another form.
+    Raises UserError for another form.
     """
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
@@ -100,10 +99,7 @@ def fetch_from_hub(name: str | Path, weights: bool = True, shards: bool = True) 
 def cached_folder(name: str | Path, weights: bool = True) -> Path:
     """The folder of a model or a tokenizer in the cache of huggingface_hub; a path is returned unchanged.
 
-    No server is asked.
-
-    Raises:
-        UserError: if the cache lacks it.
+    No server is asked. Raises UserError if the cache lacks it.
     """
     from huggingface_hub import constants
 

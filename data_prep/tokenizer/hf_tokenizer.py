@@ -172,9 +172,7 @@ def fetch(value: str, into: Path) -> Path:
 
     A folder is returned unchanged. Otherwise the tokenizer's files are copied to `into`, which is returned; of a name
     of the Hub, hub.json there records the commit, which the same name keeps. ESM-2's vocab.txt is converted in `into`.
-
-    Raises:
-        UserError: if there is no such tokenizer, and for a repository without a fast tokenizer.
+    Raises UserError if there is no such tokenizer, and for a repository without a fast tokenizer.
     """
     path = Path(value)
     if path.is_dir():

@@ -68,8 +68,8 @@ def pieces(spelling: "Spelling", ids: "np.ndarray", word_starts: "np.ndarray") -
 def encode(text: str, tokenizer: str) -> "tuple[np.ndarray, np.ndarray, Vocabulary, Spelling]":
     """Token ids [T] as `maskwright prep` writes them, word starts [T], and what describes the tokenizer.
 
-    Raises:
-        UserError: for a text without tokens, and a tokenizer that cannot be loaded or lacks a token that masking needs.
+    Raises UserError for a text without tokens, and a tokenizer that cannot be loaded or lacks a token that masking
+    needs.
     """
     from data_prep.tokenizer import Encoders, Spelling, describe_tokenizer, fetch, load
     from pretrain.masking import Vocabulary

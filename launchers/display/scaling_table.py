@@ -19,8 +19,7 @@ _HEADER = ("nodes", "GPUs", "step", "compute", "gradients", "weights", "small", 
 def print_scaling(config: "Config", planner: "Planner", asked: "ScalingRequest", as_json: bool) -> None:
     """Print a table for the unchanged config, and one with everything that hides communication.
 
-    Raises:
-        UserError: as ScalingRequest.table.
+    Raises UserError as ScalingRequest.table.
     """
     source, tables = asked.table(config, planner)
     if as_json:

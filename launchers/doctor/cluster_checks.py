@@ -22,10 +22,8 @@ _RATIOS = {"matrix products": (0.9, 0.7), "bandwidth": (0.75, 0.5)}
 def examine_cluster(arguments: Sequence[str]) -> tuple[list[Finding], dict[str, Any]]:
     """Check the nodes of this allocation, first each alone and then with each other. Returns findings and measurements.
 
-    If `arguments` holds CONFIG and overrides, each node also checks the requirements of that run.
-
-    Raises:
-        UserError: outside an allocation.
+    If `arguments` holds CONFIG and overrides, each node also checks the requirements of that run. Raises UserError
+    outside an allocation.
     """
     if "SLURM_JOB_ID" not in os.environ:
         raise UserError("--cluster needs the allocation of a Slurm job: give --nodes N to get one")

@@ -55,8 +55,7 @@ def visible_gpus() -> list[str] | None:
 def check_device(root: Path = Path("/"), library: str = _NVML) -> str:
     """Check that a run uses the GPUs of this machine. Returns a notice for the user, or an empty string.
 
-    Raises:
-        UserError: if this machine has a GPU that the run cannot use.
+    Raises UserError if this machine has a GPU that the run cannot use.
     """
     on_cpu = "To train on the CPU, set CUDA_VISIBLE_DEVICES= (empty)."
     if os.environ.get("DS_ACCELERATOR") == "cpu":

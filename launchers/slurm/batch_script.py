@@ -84,9 +84,8 @@ def log_pattern(folder: Path, name: str) -> str:
 def sbatch_quote(name: str, value: str) -> str:
     """Quote a value for an `#SBATCH` line by sbatch's rules: double quotes, and a backslash before `"` and `\\`.
 
-    Raises:
-        UserError: for characters that would end the line, and for a backslash in the log's path, which makes sbatch
-            ignore patterns such as %j.
+    Raises UserError for characters that would end the line, and for a backslash in the log's path, which makes sbatch
+    ignore patterns such as %j.
     """
     if not value.isprintable() or not value:
         raise UserError(

@@ -126,10 +126,8 @@ def srun(
 def run_timed_step(step: Sequence[str], seconds: float) -> tuple[int | None, str, str]:
     """Run a job step, the command line of srun, and end it after `seconds`.
 
-    Returns the exit code, None for a step that did not end in time, and what it wrote to stdout and stderr.
-
-    Raises:
-        UserError: if srun is not installed.
+    Returns the exit code, None for a step that did not end in time, and what it wrote to stdout and stderr. Raises
+    UserError if srun is not installed.
     """
     try:
         process = subprocess.Popen(
@@ -169,11 +167,7 @@ def end_step(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None
 
 
 def allocate(nodes: int, options: Sequence[str], command: Sequence[str]) -> int:
-    """Run a command in a new allocation, and return its exit code.
-
-    Raises:
-        UserError: if salloc is not installed.
-    """
+    """Run a command in a new allocation, and return its exit code. Raises UserError if salloc is not installed."""
     try:
         return subprocess.run(["salloc", f"--nodes={nodes}", *options, *command]).returncode
     except FileNotFoundError:
@@ -189,8 +183,7 @@ def check_available() -> None:
 def submit(script: Path, options: Sequence[str] = (), variables: Mapping[str, str] | None = None) -> str:
     """Submit a script, `sbatch OPTIONS SCRIPT`, and return the job's id. The job inherits `variables` as well.
 
-    Raises:
-        UserError: if sbatch is not installed, or refuses the job (with its message).
+    Raises UserError if sbatch is not installed, or refuses the job (with its message).
     """
     answer = _ask("sbatch", "--parsable", *options, str(script), seconds=None, variables=variables)
     if answer.works:
@@ -210,8 +203,7 @@ def cancel(job_ids: Sequence[str]) -> None:
 def still_queued(job_ids: Sequence[str]) -> list[str]:
     """The pending and running jobs among these, in the given order.
 
-    Raises:
-        UserError: if squeue is not installed, or the controller does not answer.
+    Raises UserError if squeue is not installed, or the controller does not answer.
     """
     if not job_ids:
         return []

@@ -63,8 +63,7 @@ class JobChain:
     def submit(self) -> dict[str, str]:
         """Write the files, submit the jobs and print them. Writes their ids to FOLDER/jobs, and returns them by stage.
 
-        Raises:
-            UserError: if a file cannot be written, or sbatch refuses a job; the jobs before it are cancelled.
+        Raises UserError if a file cannot be written, or sbatch refuses a job; the jobs before it are cancelled.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -99,10 +98,9 @@ def refuse_while_queued(folder: Path, subject: Path) -> None:
 
 
 def recorded_jobs(path: Path) -> list[str]:
-    """Read the job ids from a file written by `submit_chain`; empty if there is no file.
+    """Read the job ids from a file written by `JobChain.submit`; empty if there is no file.
 
-    Raises:
-        UserError: if the file cannot be read, or is damaged.
+    Raises UserError if the file cannot be read, or is damaged.
     """
     hint = "see in `squeue` whether jobs of this folder run, then delete the file"
     try:

@@ -16,8 +16,7 @@ from pretrain.config import Config
 def submit_study(study: Study, config: Config) -> None:
     """Submit the unfinished parts, each run as one array element, and print the jobs.
 
-    Raises:
-        UserError: if Slurm is missing or refuses a job, jobs of this study are queued, or a run needs a container.
+    Raises UserError if Slurm is missing or refuses a job, jobs of this study are queued, or a run needs a container.
     """
     chain = study_chain(study, config)
     client.check_available()
@@ -30,9 +29,8 @@ def submit_study(study: Study, config: Config) -> None:
 def study_chain(study: Study, config: Config) -> JobChain:
     """The jobs and scripts of the unfinished parts. The report waits for the runs, even if some fail.
 
-    Raises:
-        UserError: if a value is invalid in a script, the time limit is malformed or too short, the study has more runs
-            than an array has elements, or a run needs a container.
+    Raises UserError if a value is invalid in a script, the time limit is malformed or too short, the study has more
+    runs than an array has elements, or a run needs a container.
     """
     numbers = study.unfinished
     if config.cluster.container:

@@ -17,8 +17,7 @@ from pretrain.run import COMMAND_VARIABLE, RunFolder
 def render(config: Config) -> str:
     """Render the batch script of a run, whose folder is absolute and on shared storage.
 
-    Raises:
-        UserError: as batch_script.
+    Raises UserError as batch_script.
     """
     cluster, run = config.cluster, config.run.dir
     # With spare nodes the supervisor continues without a lost node. Without them Slurm ends the job.
@@ -43,8 +42,7 @@ def render(config: Config) -> str:
 def write(config: Config) -> Path:
     """Write the script, whose path it returns, and the config. Later changes of the user's files have no effect.
 
-    Raises:
-        UserError: if the run folder cannot be written, or as `render`.
+    Raises UserError if the run folder cannot be written, or as `render`.
     """
     text, folder = render(config), RunFolder(config.run.dir)
     try:
@@ -61,9 +59,8 @@ def write(config: Config) -> Path:
 def launch_run(config: Config, dry_run: bool) -> None:
     """Submit a run with the current folder and Python, or print what would be submitted.
 
-    Raises:
-        UserError: if the container cannot access a path that it needs, sbatch is missing or refuses the job, or as
-            `write`.
+    Raises UserError if the container cannot access a path that it needs, sbatch is missing or refuses the job, or as
+    `write`.
     """
     run = config.run.dir.absolute()
     config = config.model_copy(update={"run": config.run.model_copy(update={"dir": run})})

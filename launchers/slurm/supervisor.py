@@ -82,8 +82,7 @@ class Supervisor:
     def supervise(self) -> int:
         """Train. Returns the exit code of the job: 0 completed, 75 stopped with a checkpoint, 1 failed.
 
-        Raises:
-            UserError: if another job holds the run folder, or Slurm granted another number of nodes.
+        Raises UserError if another job holds the run folder, or Slurm granted another number of nodes.
         """
         self._check_hosts()
         kill_wait = client.kill_wait()

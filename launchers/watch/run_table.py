@@ -70,10 +70,7 @@ class RunView:
 def view_runs(given: list[Path]) -> list[RunView]:
     """Read the current state of runs, each once. A folder that is not a run is replaced by the runs below it.
 
-    An unreadable status is a problem in the summary.
-
-    Raises:
-        UserError: if there is a single run and it cannot be read.
+    An unreadable status is a problem in the summary. Raises UserError if there is a single run and it cannot be read.
     """
     from pretrain.reporting import runs_below, summarize
 

@@ -7,11 +7,7 @@ from pretrain.run import RunFolder
 
 
 def stop_run(view: RunView) -> str:
-    """Ask a run to stop, or cancel its pending jobs. Returns a message for the user.
-
-    Raises:
-        UserError: if both fail.
-    """
+    """Ask a run to stop, or cancel its pending jobs. Returns a message for the user. Raises UserError if both fail."""
     run = view.summary.run
     waiting = [job for job in view.jobs if job.waits]
     if view.state in ("starting", "running"):
