@@ -15,8 +15,8 @@ from launchers.slurm import allocated_hosts, run_timed_step, srun
 
 _NODE_SECONDS, _MEASURING_SECONDS = 180.0, 600.0
 _LEAVE_OUT = "leave it out (--exclude with sbatch), and ask the administrator to check it"
+# A node is slow if it is below this share of the median, with and without GPUs.
 _RATIOS = {"matrix products": (0.9, 0.7), "bandwidth": (0.75, 0.5)}
-"""A node is slow if it is below this share of the median, with and without GPUs."""
 
 
 def examine_cluster(arguments: Sequence[str]) -> tuple[list[Finding], dict[str, Any]]:

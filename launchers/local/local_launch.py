@@ -26,8 +26,7 @@ from pretrain.resuming import expected_start
 from pretrain.run import ALL_DONE, COMMAND_VARIABLE, EXIT_CODES, RunFolder, StartPhase, Status
 
 _END_SECONDS = 30.0
-_INTERRUPTED = 130
-"""Exit code of a run that a second Ctrl-C ended: the usual code for Ctrl-C."""
+_INTERRUPTED = 130  # exit code of a run that a second Ctrl-C ended: the usual code for Ctrl-C
 
 
 def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int) -> int:

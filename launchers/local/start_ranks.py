@@ -18,10 +18,8 @@ from types import FrameType
 from data_prep.common.processes import die_with_parent, module_command
 from launchers.local.gpus import gpu_count
 
-ADDRESS = "127.0.0.1"
-"""Address of rank 0."""
-_SAVE_SECONDS = 30.0
-"""Seconds for a checkpoint after processes were asked to end."""
+ADDRESS = "127.0.0.1"  # of rank 0
+_SAVE_SECONDS = 30.0  # for a checkpoint after processes were asked to end
 _POLL_SECONDS = 0.05
 
 

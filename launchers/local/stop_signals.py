@@ -26,10 +26,8 @@ class StopSignals:
     def __init__(self, folder: RunFolder, before: int | None):
         self._folder, self._before = folder, before
         self._asked = False
-        self.at_once: str | None = None
-        """Signal that ended the run without a checkpoint."""
-        self.kill: Callable[[], None] = lambda: None
-        """Function that kills the run's processes, if there are any."""
+        self.at_once: str | None = None  # the signal that ended the run without a checkpoint
+        self.kill: Callable[[], None] = lambda: None  # kills the run's processes, if there are any
 
     def __call__(self, number: int) -> None:
         again, self._asked = self._asked, True  # first: another signal may interrupt this function

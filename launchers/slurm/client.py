@@ -14,12 +14,8 @@ from data_prep.common.errors import UserError
 from data_prep.common.processes import ProgramAnswer, ask_program, die_with_parent
 
 PROGRAMS = ("sbatch", "srun", "salloc", "scontrol", "squeue", "scancel")
-
-MAX_ARRAY_SIZE = 1001
-"""Slurm's default. The largest index of a job array is one less."""
-COMMENT = "maskwright:"
-"""Start of the comment of Maskwright's jobs; the run folder follows, if the job trains a run."""
-
+MAX_ARRAY_SIZE = 1001  # Slurm's default; the largest index of a job array is one less
+COMMENT = "maskwright:"  # begins the comment of Maskwright's jobs; the run folder follows, if the job trains a run
 _SECONDS = 15.0  # time limit of a call; the controller may be busy
 _SUPERVISOR_SECONDS = 60.0  # the same, inside a job
 _KILL_WAIT = 30.0  # seconds, Slurm's default

@@ -101,10 +101,8 @@ class AttemptStatus:
         self._run, self._refusal = run, refusal
         refusal.unlink(missing_ok=True)
         self._before = run.status_time()
-        self.state: State | None = None
-        """Final state of the run, set by `seconds_over`."""
-        self.over_since: float | None = None
-        """Time when the run was first seen to be over, by time.monotonic."""
+        self.state: State | None = None  # final state of the run, set by `seconds_over`
+        self.over_since: float | None = None  # when the run was first seen to be over, by time.monotonic
 
     def seconds_over(self) -> float:
         """Seconds since the status said that the run is over; 0 during the run. srun may still be running."""
