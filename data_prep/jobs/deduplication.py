@@ -57,7 +57,6 @@ def duplicate_kinds(plan: PreparationPlan) -> list[str]:
 def scan(context: PreparationContext, task: int, report: TaskReport) -> None:
     """Write the keys of the documents of a task. Do nothing if a valid scan exists."""
     plan, out = context.plan, context.out
-    _check_deduplicates(plan)
     if not scanned(plan, task, out):
         thresholds = {"exact": None, "near": plan.settings.near_threshold}
         documents, paths = TaskDocuments(context, task), _paths(plan, out, "scan", task)
@@ -76,11 +75,6 @@ def scan(context: PreparationContext, task: int, report: TaskReport) -> None:
         record = ScanRecord(plan.task_hash(task), plan.ranges, count, _digests(paths))
         write_json(_record_path(out, "scan", task), asdict(record))
     report(TaskProgress(file_bytes=plan.tasks[task].bytes))
-
-
-def _check_deduplicates(plan: PreparationPlan) -> None:
-    if not duplicate_kinds(plan):
-        raise UserError("The plan keeps duplicates, so there is nothing to scan or resolve; plan with --deduplicate.")
 
 
 def scan_record(plan: PreparationPlan, task: int, out: Path) -> ScanRecord | None:
@@ -102,7 +96,6 @@ def resolve(context: PreparationContext, number: int, report: TaskReport, max_by
     A larger `max_bytes` needs fewer passes. The result is the same. Raises UserError if a scan is missing or damaged.
     """
     plan, out = context.plan, context.out
-    _check_deduplicates(plan)
     tasks = range(len(plan.tasks))
     found = [scan_record(plan, task, out) for task in tasks]
     scans = [record for record in found if record]
@@ -112,9 +105,9 @@ def resolve(context: PreparationContext, number: int, report: TaskReport, max_by
             f"`maskwright prep task {out} {found.index(None)} --stage scan`."
         )
     paths = _paths(plan, out, "resolve", number)
-    result = RangeRecord(_digest_of(scans), {})
+    digest = _digest_of(scans)
     record: RangeRecord | None = json_or_none(_record_path(out, "resolve", number), RangeRecord)
-    if record is None or record.scans != result.scans or record.files != _digests(paths):
+    if record is None or record.scans != digest or record.files != _digests(paths):
         make_folder(out / "prep" / "resolve")
         for step, (kind, path) in enumerate(paths.items()):
             files = [_paths(plan, out, "scan", task)[kind] for task in tasks]
@@ -130,7 +123,7 @@ def resolve(context: PreparationContext, number: int, report: TaskReport, max_by
                     f"{one_line(str(error))} Scan all tasks again with `maskwright prep task {out} TASK... --stage "
                     "scan`, which keeps undamaged scans."
                 ) from error
-        write_json(_record_path(out, "resolve", number), asdict(RangeRecord(result.scans, _digests(paths))))
+        write_json(_record_path(out, "resolve", number), asdict(RangeRecord(digest, _digests(paths))))
     report(TaskProgress(file_bytes=plan.range_bytes))
 
 

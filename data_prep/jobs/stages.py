@@ -124,6 +124,10 @@ def run_tasks(
         plan = read_plan(out)
         if not plan.tasks:
             raise UserError(f"The plan of {out} has no tasks, since all of its inputs are empty; plan with others.")
+        if stage != "task" and not deduplication.duplicate_kinds(plan):
+            raise UserError(
+                "The plan keeps duplicates, so there is nothing to scan or resolve; plan with --deduplicate."
+            )
         count = plan.ranges if stage == "resolve" else len(plan.tasks)
         for number in numbers:
             if not 0 <= number < count:

@@ -275,13 +275,13 @@ def _continuation_prefix(settings: dict[str, Any]) -> str | None:
 def load(folder: Path) -> Tokenizer:
     """The tokenizer of a folder. It encodes whole documents without padding, and special tokens in text as text."""
     path = folder / "tokenizer.json"
-    tokenizer = None if path.is_file() else esm_tokenizer(folder)
-    if tokenizer is None and not path.is_file():
-        raise UnusableInput(f"{folder} has no tokenizer.json; {advice(str(folder))}.")
-    if tokenizer is None:
+    tokenizer: Tokenizer | None
+    if path.is_file():
         open_regular(path).close()
         with library_errors(f"{path} is not a valid tokenizer", "Copy it again."):
             tokenizer = Tokenizer.from_file(str(path))
+    elif (tokenizer := esm_tokenizer(folder)) is None:
+        raise UnusableInput(f"{folder} has no tokenizer.json; {advice(str(folder))}.")
     check_growth(tokenizer, folder)
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -85,12 +85,6 @@ def _splits_at_marks(pre_tokenizer: dict[str, Any]) -> bool:
     match pre_tokenizer:
         case {"type": "Metaspace", "replacement": "▁", "split": True}:
             return True
-        case {
-            "type": "Sequence",
-            "pretokenizers": [
-                {"type": "WhitespaceSplit"},
-                {"type": "Metaspace", "replacement": "▁", "split": True, "prepend_scheme": "always"},
-            ],
-        }:
-            return True
+        case {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, {"prepend_scheme": "always"} as last]}:
+            return _splits_at_marks(last)
     return False
