@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.cleaning.arrays import load_pairs, npy_bytes
+from data_prep.cleaning.arrays import npy_bytes
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, split_words
 from data_prep.common.errors import DamagedData, UserError
+from data_prep.common.reading import open_regular
 from data_prep.storage import read_json_lines, read_lines
 
 MIN_WORDS = 8
@@ -41,10 +42,20 @@ class Grams:
 
     @classmethod
     def load(cls, path: Path) -> "Grams":
-        """Raises DamagedData unless the file has the content of `to_bytes`."""
-        n, grams = load_pairs(path).T
+        """Raises DamagedData if the file is missing or has not the content of `to_bytes`."""
+        remedy = "delete it and run the same command again."
+        try:
+            open_regular(path).close()
+            rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        except UserError as error:
+            raise DamagedData(f"{error} {remedy.capitalize()}") from error
+        except Exception as error:  # numpy parses the header as Python, and raises many types
+            raise DamagedData(f"{path} is not a valid array of numbers; {remedy}") from error
+        if not isinstance(rows, np.ndarray) or rows.dtype != "<u8" or rows.shape[1:] != (2,):
+            raise DamagedData(f"{path} holds another kind of array; {remedy}")
+        n, grams = np.array(rows).T
         if ((n < 1) | (n > _MAX_WORDS)).any() or (n[1:] < n[:-1]).any():
-            raise DamagedData(f"{path} is not a file of evaluation n-grams; delete it and run the same command again.")
+            raise DamagedData(f"{path} is not a file of evaluation n-grams; {remedy}")
         return cls({int(length): np.unique(grams[n == length]) for length in np.unique(n)})
 
     @cached_property
