@@ -33,9 +33,8 @@ def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
         if not _is_text(value) and not (is_id and pa.types.is_integer(value)):
             wanted = "strings or integers" if is_id else "strings"
             advice = "choose another column"
-            if pa.types.is_struct(value) and (
-                inner := [part.name for part in value if _is_text(_stored_type(part.type))]
-            ):
+            parts = value if pa.types.is_struct(value) else ()
+            if inner := [part.name for part in parts if _is_text(_stored_type(part.type))]:
                 advice = f"choose one of its fields, such as {field}.{inner[0]}"
             raise UnusableInput(f"The column {field!r} of {shown(location)} holds {kind}, not {wanted}; {advice}.")
 

@@ -39,9 +39,8 @@ class CorpusSample:
             if not left:
                 self.cut = True
                 return
-            yield from self._beginning(
-                source, examined, min(left, max(self.min_share, left * examined.bytes // max(1, rest)))
-            )
+            share = max(self.min_share, left * examined.bytes // max(1, rest))
+            yield from self._beginning(source, examined, min(left, share))
             rest -= examined.bytes
 
     def _beginning(self, source: SourceInput, examined: Examined, share: int) -> Iterator[str]:

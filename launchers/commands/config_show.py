@@ -61,9 +61,7 @@ def _load(place: Path, overrides: list[str] | None = None) -> "Config":
     from pretrain.config_files import load_config
     from pretrain.run import RunFolder
 
-    if place.is_dir():
-        place = RunFolder(place).config
-    return load_config(place, overrides)
+    return load_config(RunFolder(place).config if place.is_dir() else place, overrides)
 
 
 def _print_differences(config: Path, overrides: list[str] | None, other: Path, json_format: bool) -> None:

@@ -26,9 +26,8 @@ class Mount(NamedTuple):
     @property
     def is_network(self) -> bool:
         """Whether other machines can mount it."""
-        return self.kind in _NETWORK or (
-            self.kind.startswith("fuse.") and any(word in self.kind for word in _NETWORK_FUSE)
-        )
+        is_fuse = self.kind.startswith("fuse.") and any(word in self.kind for word in _NETWORK_FUSE)
+        return is_fuse or self.kind in _NETWORK
 
 
 def existing(path: Path) -> Path:

@@ -74,9 +74,8 @@ def check_writes(name: str, folder: Path) -> Finding:
         advice = "make room, or choose a folder that you may write to, on every node"
         return Finding(name, "fail", f"cannot write to {folder} ({error.strerror})", advice)
     advice = "each checkpoint waits for several commits: choose a faster file system"
-    return judge(
-        name, f"a small file is committed in {1000 * seconds:.1f} ms", (seconds > _SLOW_COMMIT, "warn", advice)
-    )
+    value = f"a small file is committed in {1000 * seconds:.1f} ms"
+    return judge(name, value, (seconds > _SLOW_COMMIT, "warn", advice))
 
 
 def check_gpu_count(needed: int, seconds: float) -> Finding:

@@ -31,9 +31,8 @@ def run_command(console: Console, *words: object, variables: Mapping[str, str] |
     arguments = list(map(str, words))
     console.print(f"[bold]$ maskwright {escape(shlex.join(arguments))}[/]", soft_wrap=True, highlight=False)
     with uninterrupted():  # the command gets Ctrl-C, too
-        code = subprocess.run(
-            module_command("launchers.cli", *arguments), env=os.environ | (variables or {})
-        ).returncode
+        command = module_command("launchers.cli", *arguments)
+        code = subprocess.run(command, env=os.environ | (variables or {})).returncode
     if code:
         raise UserError(
             f"`maskwright {arguments[0]}` failed with exit code {code}. See its message above. "
