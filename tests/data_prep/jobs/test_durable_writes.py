@@ -76,6 +76,21 @@ def test_a_plan_is_written_when_all_that_it_needs_is_durable(tmp_path, tokenizer
     assert earlier.problems(lambda path: path.name in ("lock", "plan.json")) == []
 
 
+def test_what_killed_writers_left_is_removed_except_folders(tmp_path, tokenizer):
+    """A folder is of another command, such as an export to a place in OUT."""
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(1, 50)))
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out")
+    left = [tmp_path / "out" / name / ".x.host.7.tmp" for name in (".", "prep", "shards", "prep/tasks", "tokenizer")]
+    folder = tmp_path / "out" / ".model.host.7.tmp"
+    folder.mkdir()
+    for path in left:
+        path.touch()
+    for path in (*left, folder):
+        os.utime(path, (0, 0))
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").rglob(".*.tmp")] == [folder.name]
+
+
 def test_a_tokenizer_is_durable(tmp_path):
     with recorded(tmp_path) as writes:
         train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
