@@ -26,11 +26,12 @@ from data_prep.tokenizer.encoders import (
 )
 from data_prep.tokenizer.long_words import Preparation, plain
 from data_prep.tokenizer.pattern_words import PatternWords
-from data_prep.tokenizer.token_bytes import Unsupported, WordRule
+from data_prep.tokenizer.token_bytes import Unsupported, WordRule, components
 from data_prep.tokenizer.word_starts import word_rule
 
 PROBE_CHARACTERS = 1 << 15  # about 10 ms with the tokenizers library, at the start of each task
 PROBE_TEXTS = 32
+_UNICODE_FORMS = {"NFC", "NFD", "NFKC", "NFKD"}
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
@@ -58,6 +59,8 @@ class Encoders:
             except Unsupported as error:
                 no_prefix = "its vocabulary does not show where words begin"
                 failure = no_prefix if package == "nanotoken" else str(error)
+        if any(part["type"] in _UNICODE_FORMS for part in components(reduced["normalizer"])):
+            failure = "it knows another version of Unicode, and the normalizer of this tokenizer depends on that"
         self.reference = HuggingFaceEncoder(tokenizer, words)
         try:
             self.reference(self._specials)
