@@ -1,5 +1,6 @@
 """Filters that others wrote: a class by its import path, and the adapter to datatrove."""
 
+import functools
 import hashlib
 import importlib
 import inspect
@@ -13,6 +14,7 @@ from data_prep.cleaning.text_filter import TextFilter
 from data_prep.common.errors import UserError, first_line
 
 _REPEATED = 64  # texts of the first batch that a filter gets twice
+_distributions = functools.cache(packages_distributions)  # it reads the metadata of all packages, for half a second
 
 
 class ImportedFilter(TextFilter):
@@ -63,7 +65,7 @@ class ImportedFilter(TextFilter):
 
 
 def _version(kind: Any) -> str:
-    packages = packages_distributions().get(kind.__module__.partition(".")[0], [])
+    packages = _distributions().get(kind.__module__.partition(".")[0], [])
     digest = hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest()[:12]
     return "-".join([*map(version, packages[:1]), digest])
 
