@@ -30,7 +30,7 @@ def test_kernels_agree(arch, precision):
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("arch", ["bert", "modernbert"])
 def test_kernels_in_a_compiled_graph_agree(arch, checkpointing):
-    """In fp32, where the limit is 1e-5. tests/pretrain/kernels/test_graph.py has the graph without generated code."""
+    """In fp32, where the limit is 1e-5. tests/pretrain/kernels/test_compile.py has the graph without generated code."""
     torch._dynamo.reset()
     model, inputs = on_gpu(arch, "fp32")
     if checkpointing:

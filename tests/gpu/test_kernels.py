@@ -10,18 +10,8 @@ import torch
 
 from pretrain.kernels import operations
 from pretrain.masking import IGNORED
-from tests.support.kernel_cases import (
-    BOUNDS,
-    ENCODER_BOUNDS,
-    FORMS,
-    OPERATIONS,
-    adamw_errors,
-    encoder_errors,
-    errors,
-    loss_errors,
-    second_backward,
-    window_errors,
-)
+from tests.support import kernel_cases
+from tests.support.kernel_cases import BOUNDS, FORMS, OPERATIONS
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") == "1", reason="TRITON_INTERPRET=1 keeps kernels off the GPU"
@@ -44,20 +34,20 @@ def check(found, bound):
 @pytest.mark.parametrize(("n", "hidden"), [(37, 32), (101, 72), (37, 768), (2500, 1024), (9, 2048)])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_results_and_gradients(operation, n, hidden, dtype):
-    check(errors(operation, n, hidden, dtype, "cuda"), BOUNDS[dtype])
+    check(kernel_cases.errors(operation, n, hidden, dtype, "cuda"), BOUNDS[dtype])
 
 
 @both_precisions
 @pytest.mark.parametrize("n", [5, 4099, 6144])
 def test_steps_of_adamw(n, dtype):
-    check(adamw_errors(n, dtype, "cuda"), BOUNDS[torch.float32])
+    check(kernel_cases.adamw_errors(n, dtype, "cuda"), BOUNDS[torch.float32])
 
 
 @both_precisions
 @loss_options
 @pytest.mark.parametrize(("n", "n_ids"), [(300, 101), (500, 30_522), (200, 50_368), (40, 256_000)])
 def test_loss_over_the_vocabulary(n, n_ids, weighted, z_loss, dtype):
-    found, same_choices = loss_errors(n, n_ids, z_loss, dtype, "cuda", weighted)
+    found, same_choices = kernel_cases.loss_errors(n, n_ids, z_loss, dtype, "cuda", weighted)
     check(found, BOUNDS[dtype])
     assert same_choices
 
@@ -65,19 +55,20 @@ def test_loss_over_the_vocabulary(n, n_ids, weighted, z_loss, dtype):
 @pytest.mark.parametrize("per_head", [32, 64, 128])
 @pytest.mark.parametrize(("lengths", "reach"), [(range(1, 301), 64), ([1000, 24, 0, 9], 64), ([8192], 64), ([300], 8)])
 def test_attention_within_a_window(lengths, reach, per_head):
-    check(window_errors(list(lengths), reach, torch.bfloat16, "cuda", per_head), BOUNDS[torch.bfloat16])
+    found = kernel_cases.window_errors(list(lengths), reach, torch.bfloat16, "cuda", per_head)
+    check(found, BOUNDS[torch.bfloat16])
 
 
 @both_precisions
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_whole_encoder(form, checkpointing, dtype):
-    check(encoder_errors(form, dtype, "cuda", checkpointing), ENCODER_BOUNDS[dtype])
+    check(kernel_cases.encoder_errors(form, dtype, "cuda", checkpointing), kernel_cases.ENCODER_BOUNDS[dtype])
 
 
 @pytest.mark.parametrize("operation", ["gelu", "geglu"])
 def test_what_was_overwritten_is_not_used_again(operation):
-    assert "modified by an inplace operation" in second_backward(operation, "cuda")
+    assert "modified by an inplace operation" in kernel_cases.second_backward(operation, "cuda")
 
 
 @pytest.fixture

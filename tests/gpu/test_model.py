@@ -77,10 +77,7 @@ def test_a_mixture_agrees_with_fp32(name):
     """Two views, whose documents outside are empty in each call of varlen, and weights of predictions."""
     batch = stream()
     first = int((batch["masked_positions"] < SEQ_LEN).sum())
-    groups = (
-        RowGroup(0, View.BIDIRECTIONAL, 1, first),
-        RowGroup(1, View.CAUSAL, 3, len(batch["labels"]) - first),
-    )
+    groups = (RowGroup(0, View.BIDIRECTIONAL, 1, first), RowGroup(1, View.CAUSAL, 3, len(batch["labels"]) - first))
     weights = torch.rand(len(batch["labels"]), generator=torch.Generator().manual_seed(4)).cuda()
     found = {}
     for dtype in (torch.float32, torch.bfloat16):

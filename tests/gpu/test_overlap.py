@@ -18,15 +18,9 @@ def test_exchanges_run_beside_the_passes(ranks):
     group = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     environment = os.environ | group | {"DS_ACCELERATOR": "cuda"}
     command = [sys.executable, "-m", "tests.gpu.overlap_worker"]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": ROOT}
     started = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        subprocess.Popen(command, env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, **options)
         for rank in range(ranks)
     ]
     printed = [process.communicate(timeout=600)[0] for process in started]

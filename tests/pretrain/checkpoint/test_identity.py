@@ -1,6 +1,5 @@
 """Identity of a run: settings that may change at a resume, and settings that may not."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,35 +7,22 @@ from types import SimpleNamespace
 import pytest
 
 from pretrain.checkpoint import Checkpoint, Identity
-from pretrain.config import Config
 from pretrain.config_files import flat
 from pretrain.data import Sources
+from tests.support.configs import least_config
 from tests.support.datasets import tokenizer_info
-
-LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
 
 
 def data_set(fingerprint="f" * 64, tokenizer_sha256="t" * 64, weights=(1.0,), index_fingerprint=None):
     """As much of a data set as its identity takes."""
     tokenizer = replace(tokenizer_info(100), sha256=tokenizer_sha256)
-    first = SimpleNamespace(
-        fingerprint=fingerprint,
-        index_fingerprint=index_fingerprint,
-        shares=Sources((), (), (weights,), ()).shares,
-        mixed=dict,
-    )
+    shares = Sources((), (), (weights,), ()).shares
+    first = SimpleNamespace(fingerprint=fingerprint, index_fingerprint=index_fingerprint, shares=shares, mixed=dict)
     return SimpleNamespace(tokenizer=tokenizer, of_phase=lambda phase: first)
 
 
-def identity(data=None, steps_done=100, **overrides):
-    values = json.loads(json.dumps(LEAST))
-    for key, value in overrides.items():
-        section, *name = key.split("__")
-        if name:
-            values.setdefault(section, {})[name[0]] = value
-        else:
-            values[section] = value
-    return Identity.of(Config.model_validate(values), data or data_set(), steps_done)
+def identity(data=None, steps_done=100, **sections):
+    return Identity.of(least_config(**sections), data or data_set(), steps_done)
 
 
 def changed(before, now):
@@ -45,14 +31,11 @@ def changed(before, now):
 
 def test_settings_that_came_after_a_run_was_begun_are_what_they_are_by_default():
     """As in a checkpoint of a version that had no `scaled_init`; another value of it is reported."""
-    config = Config.model_validate(LEAST)
-    recorded = Identity.of(config, data_set(), 5).settings
-    del recorded["model.scaled_init"]
-    kept = config.model_dump(mode="json")
-    del kept["model"]["scaled_init"]
+    recorded, kept = identity(steps_done=5).settings, least_config().model_dump(mode="json")
+    del recorded["model.scaled_init"], kept["model"]["scaled_init"]
     saved = Checkpoint(Path("step-00000005"), 5, {"identity": recorded, "config": kept}, {})
-    assert Identity.stored(saved) == Identity.of(config, data_set(), 5)
-    now = identity(steps_done=5, model__scaled_init=True)
+    assert Identity.stored(saved) == identity(steps_done=5)
+    now = identity(steps_done=5, model={"scaled_init": True})
     assert changed(Identity.stored(saved), now) == ["model.scaled_init was False and is True"]
 
 
@@ -79,8 +62,8 @@ def test_only_begun_stages_are_fixed():
     def at(steps_done, *lengths, **train):
         phases = [{"name": f"phase {n}", "steps": 50, "data": {"seq_len": length}} for n, length in enumerate(lengths)]
         phases[1]["train"] = train
-        values = {"train": {}, "phases": phases, "model__max_positions": 512}
-        return identity(steps_done=steps_done, **values)
+        steps = {"steps": 50 * len(phases)}
+        return identity(steps_done=steps_done, train=steps, phases=phases, model={"max_positions": 512})
 
     before = at(100, 128, 256)
     assert changed(before, at(100, 128, 256, 512)) == []
@@ -91,43 +74,28 @@ def test_only_begun_stages_are_fixed():
 
 def test_the_order_of_a_mix_is_named():
     """Rows draw a strategy by its place in the mix, so other masks follow from another order."""
-    before, now = (identity(masking__strategy=mix) for mix in ({"token": 1, "span": 3}, {"span": 3, "token": 1}))
-    assert changed(before, now) == [
-        "masking.strategy (order) was ['token', 'span'] and is ['span', 'token']",
-    ]
-    for other in (now, identity(objective="clm"), identity(run__seed=8)):
+    mix = {"token": 1, "span": 3}
+    before, now = (identity(masking={"strategy": strategy}) for strategy in (mix, {"span": 3, "token": 1}))
+    assert changed(before, now) == ["masking.strategy (order) was ['token', 'span'] and is ['span', 'token']"]
+    for other in (now, identity(objective="clm"), identity(run={"seed": 8})):
         assert before.of_batches() != other.of_batches()
-    assert before.of_batches() == identity(masking__strategy={"token": 1, "span": 3}, optim__lr=1.0).of_batches()
+    assert before.of_batches() == identity(masking={"strategy": mix}, optim={"lr": 1.0}).of_batches()
 
 
 def test_the_deciding_settings():
     """Whole sections but for what other entries cover; of the rest, those listed here."""
-    config = Config.model_validate(LEAST).model_dump(mode="json", include={"masking", "model", "optim", "schedule"})
+    config = least_config().model_dump(mode="json", include={"masking", "model", "optim", "schedule"})
     whole = flat(config).keys() - {"model.init", "model.config", "masking.selection.weights"}
-    assert {*identity().settings} - whole == {
-        "batches",
-        "deepspeed",
-        "indexes of data.train (fingerprint)",
-        "model.init (weights)",
-        "objective",
-        "plan version",
-        "data.train (fingerprint)",
-        "data.train (shares)",
-        "data.train (tokenizer)",
-        "data.seq_len",
-        "data.packing",
-        "data.window_blocks",
-        "run.seed",
-        "train.global_batch_size",
-        "train.precision",
-        "train.z_loss",
-    }
+    rest = {"batches", "deepspeed", "model.init (weights)", "objective", "plan version", "run.seed"}
+    rest |= {"data.train (fingerprint)", "data.train (shares)", "data.train (tokenizer)"}
+    rest |= {"indexes of data.train (fingerprint)", "data.seq_len", "data.packing", "data.window_blocks"}
+    rest |= {"train.global_batch_size", "train.precision", "train.z_loss"}
+    assert {*identity().settings} - whole == rest
     assert whole <= identity().settings.keys()
 
 
 def test_initial_weights_count_by_content():
-    config = Config.model_validate(LEAST)
-    before, now = (Identity.of(config, data_set(), 100, digest) for digest in ("a" * 64, "b" * 64))
+    before, now = (Identity.of(least_config(), data_set(), 100, digest) for digest in ("a" * 64, "b" * 64))
     assert list(before.changes(now)) == ["model.init (weights)"]
     assert list(identity().changes(now)) == ["model.init (weights)"]
 

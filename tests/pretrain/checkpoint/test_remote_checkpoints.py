@@ -26,19 +26,13 @@ def url(tmp_path) -> str:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
-    return folder
+    return tmp_path / "checkpoints"
 
 
-def copies(url: str, after_step: int = 0, **settings) -> remote_copies.RemoteCopies:
-    return remote_copies.RemoteCopies(CheckpointConfig(remote=url, **settings), after_step)
-
-
-def copy(url: str, *paths: Path, **settings) -> list[tuple[int, dict[str, float]]]:
+def copy(url: str, *paths: Path, after_step: int = 0, **settings) -> list[tuple[int, dict[str, float]]]:
     """Copy one after the other; what was reported."""
     told: list[tuple[int, dict[str, float]]] = []
-    used = copies(url, **settings)
+    used = remote_copies.RemoteCopies(CheckpointConfig(remote=url, **settings), after_step)
     for path in paths:
         used.push(path)
         used.wait()
@@ -125,12 +119,6 @@ def test_a_manifest_cannot_lead_out_of_the_folder(url, folder, tmp_path):
         remote_copies.fetch_newest(url, folder, lambda text: None)
 
 
-def test_no_copy_at_all_and_no_place_at_all(url, folder):
-    assert remote_copies.fetch_newest(url, folder, lambda text: None) is None
-    with pytest.raises(UserError, match=r"^nowhere://x.* cannot be opened"):
-        remote_copies.copies("nowhere://x")
-
-
 @pytest.mark.process
 def test_sigkill_at_every_operation_of_an_upload(folder, tmp_path):
     """A copy is there and can be read, or does not count; the next start removes what is partial and copies again."""
@@ -196,10 +184,8 @@ def test_a_slow_place_holds_nobody_up_and_gets_the_newest(url, folder):
 
 
 def test_the_end_of_a_run_does_not_wait_for_ever(url, folder, capsys):
-    free = threading.Event()
-    used = remote_copies.RemoteCopies(
-        CheckpointConfig(remote=url), 0, upload=lambda place, path: free.wait(10), close_seconds=0.05
-    )
+    free, remote = threading.Event(), CheckpointConfig(remote=url)
+    used = remote_copies.RemoteCopies(remote, 0, upload=lambda place, path: free.wait(10), close_seconds=0.05)
     used.push(make_checkpoint(folder, 1))
     used.close()
     assert "warning: step-00000001 is not copied to" in capsys.readouterr().err

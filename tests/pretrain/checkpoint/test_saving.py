@@ -14,8 +14,8 @@ from pretrain.checkpoint import Parts
 from pretrain.engine import Engine
 from pretrain.engine.resharding import load_file
 from tests.support import checkpoints
-from tests.support.engine_steps import RUNS, config, model, rank_batches, run_as_rank, take_step
-from tests.support.ranks import run_ranks
+from tests.support.engine_steps import RUNS, config, model, rank_batches, take_step
+from tests.support.ranks import check_on_ranks
 
 
 def steps(engine: Engine, count: int) -> None:
@@ -67,15 +67,14 @@ def save_all(folder: str) -> None:
 @pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
 def saved(request, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
-    run_ranks(__name__, request.param, "save_all", str(folder))
+    check_on_ranks(save_all, request.param, folder)
     return folder
 
 
 @pytest.mark.parametrize("layout", ["-".join(run) for run in RUNS])
 def test_an_asynchronous_checkpoint_is_that_of_its_step(saved, layout):
-    before, meanwhile, after = (
-        checkpoint.read(saved / layout / name / "step-00000002") for name in ("before", "meanwhile", "after")
-    )
+    paths = (saved / layout / name / "step-00000002" for name in ("before", "meanwhile", "after"))
+    before, meanwhile, after = map(checkpoint.read, paths)
     assert before.files
     assert meanwhile.files == before.files, "the same bytes"
     assert after.files != before.files, "the steps meanwhile changed the state"
@@ -95,7 +94,3 @@ def _values(value):
     if isinstance(value, (list, tuple)):
         return [leaf for inner in value for leaf in _values(inner)]
     return [value]
-
-
-if __name__ == "__main__":
-    run_as_rank(save_all)

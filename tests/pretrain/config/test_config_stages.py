@@ -27,7 +27,7 @@ RECIPE = """[
   {name: long, steps: 3, data: {seq_len: 256}, train: {global_batch_size: 8}},
   {name: decay, steps: 4, objective: clm, schedule: {kind: linear}, optim: {lr: 1e-5}},
   {name: end, steps: 2, objective: mlm, masking: {strategy: token}}]"""
-WITHOUT_STEPS = {key: value for key, value in LEAST.items() if key != "train"} | {"train": {}}
+WITHOUT_STEPS = LEAST | {"train": {}}
 
 
 def test_a_phase_inherits_what_it_does_not_set(write):
@@ -40,12 +40,8 @@ def test_a_phase_inherits_what_it_does_not_set(write):
     assert (end.masking.strategy, end.masking.rate.start, end.schedule.kind) == ("token", 0.3, "linear")
     assert [kind.name for kind in config.objective_kinds] == ["mlm", "clm"]
     assert [mask_rate(config, step) for step in (0, 8, 9, 14)] == pytest.approx([0.3, 0.3 - 0.8 / 14, 1.0, 0.2])
-    spans = config.run_phases[3].spans
-    assert (spans["schedule"], spans["objective"], spans["masking.rate"]) == (
-        StepSpan(9, 6),
-        StepSpan(13, 2),
-        StepSpan(0, 15),
-    )
+    spans = {"schedule": StepSpan(9, 6), "objective": StepSpan(13, 2), "masking.rate": StepSpan(0, 15)}
+    assert config.run_phases[3].spans.items() >= spans.items()
     assert [learning_rate(config, step) for step in (9, 14)] == pytest.approx([1e-5, 1e-5 / 6])
 
 
@@ -70,10 +66,7 @@ def test_a_key_of_a_phase_is_changed_by_its_name_or_number(write):
         ("phases.long.masking.rate=2", "phases.long.masking.rate must be less than 1, not 2."),
         ("phases.long.masking.strategy=spam", "phases.long.masking.strategy must be"),
         ("phases.long.masking.ratee=0.2", "Unknown key phases.long.masking.ratee. Did you mean"),
-        (
-            "phases.long.data.packing=none",
-            "a phase cannot change data.packing; it may change data.train, temperature, seq_len",
-        ),
+        ("phases.long.data.packing=none", "a phase cannot change data.packing; it may change data.train, temperature"),
         ("phases.decay.masking.rate=0.3", "phases.decay: masking.rate is not read by objective clm; remove it"),
         ("phases.long.train.micro_batch_size=3", "phases.long: train.global_batch_size (8) must be a multiple of"),
         ("phases.long.steps=0", "phases.1.steps must be 1 or more, not 0."),

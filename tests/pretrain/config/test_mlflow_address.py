@@ -16,13 +16,8 @@ from tests.support.study_runs import study_config, study_data
 
 GOOD = (
     *("none", "http://localhost:5000", "https://mlflow.example.com/prefix", "http://[::1]:5000", "http://h"),
-    *(
-        "sqlite:///mlflow.db",
-        "sqlite:////abs/mlflow.db",
-        "sqlite:///a.db?timeout=9",
-        "sqlite+pysqlite:///a.db",
-        "sqlite:////my files/a.db",
-    ),
+    *("sqlite:///mlflow.db", "sqlite:////abs/mlflow.db", "sqlite:////my files/a.db", "sqlite:///a.db?timeout=9"),
+    "sqlite+pysqlite:///a.db",
     *("postgresql://host/db", "postgresql+psycopg2://host:5432/db", "mysql+pymysql://host/db", "mysql://host/db"),
     *("mssql+pyodbc://host/db", "databricks", "databricks://profile"),
 )
@@ -44,12 +39,6 @@ BAD = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-
-
 @pytest.mark.parametrize("uri", GOOD)
 def test_possible_addresses_are_taken(uri: str) -> None:
     assert address_problem(uri) is None
@@ -59,7 +48,6 @@ def test_possible_addresses_are_taken(uri: str) -> None:
 @pytest.mark.parametrize("uri", BAD)
 def test_impossible_addresses_are_refused_in_one_line(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = address_problem(uri)
-    assert problem is not None
     assert BAD[uri] in problem
     assert len(problem) <= 250
     assert problem.isprintable()
@@ -96,16 +84,12 @@ def test_training_is_refused_before_it_starts(tmp_path: Path, monkeypatch: pytes
         load_config(config, ["track.uri=localhost:5000"])
     check_start(load_config(config), 1)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "localhost:5000")
-    with pytest.raises(
-        UserError, match=r"MLFLOW_TRACKING_URI: localhost:5000 has no scheme\. Write http://localhost:5000"
-    ):
+    with pytest.raises(UserError, match=r"MLFLOW_TRACKING_URI: localhost:5000 has no scheme\. Write http://local"):
         check_start(load_config(config), 1)
     check_tracking(load_config(config, ["track.uri=none"]).track)  # sends nothing, for any environment
 
 
-def test_results_go_to_the_experiment_of_the_run_that_made_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_go_to_the_experiment_of_the_run_that_made_the_model(tmp_path, monkeypatch) -> None:
     for name in ("books", "web"):
         run = tmp_path / name
         (run / "exports" / "step-00000010").mkdir(parents=True)
@@ -126,7 +110,6 @@ def test_a_database_without_its_driver_and_a_missing_mlflow_are_refused(monkeypa
     assert address_problem("sqlite:///a.db", driver=True) is None
     assert address_problem("http://host", driver=True) is None
     problem = address_problem("mssql+pymssql://me:secret@host/db", driver=True)
-    assert problem is not None
     assert "needs the Python package pymssql" in problem
     assert "secret" not in problem
     for uri in ("postgresql+nodriver://host/db", "mysql+nodriver://me@host/x"):

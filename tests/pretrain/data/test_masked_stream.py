@@ -21,11 +21,6 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return runs.tiny_data(tmp_path_factory.mktemp("data"))
-
-
 def stream(data, batch_size=4, **settings) -> MaskedStream:
     return MaskedStream(str(data / "train"), batch_size, 32, **settings)
 
@@ -92,10 +87,8 @@ def test_workers_give_each_batch_once_in_order(data, workers):
 def test_processes_share_the_rows_of_one_stream(data):
     whole = first(stream(data, 4), 5)
     shares = [first(stream(data, 2, rank=rank, world_size=2), 5) for rank in (0, 1)]
-    joined = [
-        {name: torch.cat([part[name] for part in parts]) for name in parts[0]} for parts in zip(*shares, strict=True)
-    ]
-    assert_equal(whole, joined)
+    pairs = zip(*shares, strict=True)
+    assert_equal(whole, [{name: torch.cat([one[name], other[name]]) for name in one} for one, other in pairs])
     pair = stream(data, 2, rank=0, world_size=2)
     first(pair, 3)
     alone = stream(data, 4)
@@ -186,16 +179,13 @@ def test_what_cannot_work_is_refused(data, tmp_path):
     ],
 )
 def test_a_state_with_wrong_values_is_refused(data, change):
-    made = stream(data, steps=4)
-    batches = iter(made)
-    for _ in range(3):
-        next(batches)
+    made, resumed = stream(data, steps=4), stream(data, steps=4)
+    first(made, 3)
     state = made.state_dict()
-    resumed = stream(data, steps=4)
 
     def resume():
         resumed.load_state_dict(state | change)
-        next(iter(resumed))
+        first(resumed, 1)
 
     with pytest.raises(UserError, match=r"not the state of a MaskedStream|the position is not one of these data"):
         resume()

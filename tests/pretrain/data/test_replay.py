@@ -20,7 +20,7 @@ from pretrain.reporting import replay
 from tests.support.datasets import make_dataset
 from tests.support.in_process import app
 from tests.support.run_folder import STEPS, make_run
-from tests.support.runs import VOCAB_SIZE, tiny_data
+from tests.support.runs import VOCAB_SIZE
 
 SEQ_LEN, ROWS = 32, 8
 
@@ -29,11 +29,6 @@ SEQ_LEN, ROWS = 32, 8
 class Run:
     path: Path
     steps: list[list[Batch]]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return tiny_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -88,29 +83,26 @@ def test_what_cannot_be_replayed_is_named(copy, run, data, tmp_path):
 
 def test_a_data_set_that_is_gone_or_changed_is_named(copy, data, tmp_path):
     config = (copy / "config.yaml").read_text()
-    (copy / "config.yaml").write_text(config.replace(str(data / "train"), str(tmp_path / "gone")))
-    assert refusal(copy).startswith(f"No data set at {tmp_path / 'gone'}. ")
-    (copy / "config.yaml").write_text(config + "masking: {selection: {weights: gone}}\n")
-    assert refusal(copy).startswith("gone: no such weight list")
-    (copy / "config.yaml").write_text(config.replace(str(data / "train"), "data/gone"))
-    assert refusal(copy).startswith("No data set at data/gone (working directory: ")
+
+    def refused(text: str) -> str:
+        (copy / "config.yaml").write_text(text)
+        return refusal(copy)
+
+    def with_data(path: str) -> str:
+        return refused(config.replace(str(data / "train"), path))
+
+    assert with_data(f"{tmp_path}/gone").startswith(f"No data set at {tmp_path / 'gone'}. ")
+    assert refused(config + "masking: {selection: {weights: gone}}\n").startswith("gone: no such weight list")
+    assert with_data("data/gone").startswith("No data set at data/gone (working directory: ")
     other = make_dataset(tmp_path / "other", [range(5, 60)] * 40, VOCAB_SIZE)
-    (copy / "config.yaml").write_text(config.replace(str(data / "train"), str(other.path)))
-    assert f"data.train (fingerprint) was {replay_fingerprint(data)[:12]} and is" in refusal(copy)
-    (copy / "config.yaml").write_text(config.replace("seq_len: 32", "seq_len: 64"))
-    assert "data.seq_len was 32 and is 64" in refusal(copy)
-    (copy / "config.yaml").write_text(
-        config + "phases: [{name: a, steps: 2}, {name: b, steps: 22, data: {seq_len: 64}}]\n"
-    )
-    assert "step 3 had 8 rows of 32 slots, and by config.yaml it has 8 of 64" in refusal(copy)
-    (copy / "config.yaml").write_text(config.replace("seq_len: 32", "seq_len: 64"))
+    fingerprint = json.loads((data / "train" / "manifest.json").read_text())["fingerprint"]
+    assert f"data.train (fingerprint) was {fingerprint[:12]} and is" in with_data(str(other.path))
+    phases = "phases: [{name: a, steps: 2}, {name: b, steps: 22, data: {seq_len: 64}}]\n"
+    assert "step 3 had 8 rows of 32 slots, and by config.yaml it has 8 of 64" in refused(config + phases)
+    assert "data.seq_len was 32 and is 64" in refused(config.replace("seq_len: 32", "seq_len: 64"))
     for manifest in (copy / "checkpoints").glob("*/manifest.json"):
         manifest.write_text("{}")
     assert "its settings were others at that step" in refusal(copy)
-
-
-def replay_fingerprint(data: Path) -> str:
-    return json.loads((data / "train" / "manifest.json").read_text())["fingerprint"]
 
 
 def test_the_journal_s_checksum_is_compared(copy):
@@ -127,9 +119,8 @@ def test_the_journal_s_checksum_is_compared(copy):
     assert code == 1
     assert f"step 3 has checksum {checksum}, and the journal has {checksum + 1}" in str(error)
     assert "config.yaml or the version" in str(error)
-    (copy / "journal.jsonl").write_text(
-        journal.replace(f'"checksum":{checksum},"replaced":0', f'"checksum":{checksum + 1},"replaced":9')
-    )
+    now, replaced = f'"checksum":{checksum},"replaced":0', f'"checksum":{checksum + 1},"replaced":9'
+    (copy / "journal.jsonl").write_text(journal.replace(now, replaced))
     assert "9 of its tokens replaced damaged ones, and now 0 do" in str(command(copy, "--step", 3)[2])
 
 

@@ -14,14 +14,9 @@ from pretrain.config import Config
 from pretrain.data import Batch, BatchStage, Loader, Sources, mixture_line
 from tests.support.batches import first_batches
 from tests.support.datasets import make_dataset
-from tests.support.runs import VOCAB_SIZE, tiny_config, tiny_data
+from tests.support.runs import VOCAB_SIZE, tiny_config
 from tests.support.web import serving
 from tests.support.wordpiece_set import SHIP, wordpiece_set
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return tiny_data(tmp_path_factory.mktemp("books"))
 
 
 def check(config: Config) -> None:
@@ -30,6 +25,11 @@ def check(config: Config) -> None:
 
 def config_of(data: Path, **overrides: Any) -> Config:
     return Config.model_validate(tiny_config(data, data / "run", **overrides))
+
+
+def held_out(config: Config) -> Loader:
+    dataset = Sources.open(config).open_held_out(config.data)
+    return Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), rank=0)
 
 
 def same(a: list[Batch], b: list[Batch]) -> bool:
@@ -136,27 +136,17 @@ def test_damage_of_the_held_out_set_is_an_error(data, tmp_path):
     (shard,) = (tmp_path / "data/valid/shards").glob("*.tar")
     shard.write_bytes(bytes(shard.stat().st_size))
     config = config_of(tmp_path / "data", data__damage_budget=10**9)
-    dataset = Sources.open(config).open_held_out(config.data)
-    assert dataset is not None
     with pytest.raises(DamagedData, match=f"{shard} is damaged"):
-        next(Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), rank=0).held_out(0, 5))
+        next(held_out(config).held_out(0, 5))
 
 
 def test_held_out_rows_and_masks_are_the_same_for_every_seed(data):
-    def rows(seed: int) -> list[Batch]:
-        config = config_of(data, run__seed=seed)
-        dataset = Sources.open(config).open_held_out(config.data)
-        assert dataset is not None
-        return list(Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), rank=0).held_out(0, 20))
-
-    assert same(rows(1), rows(2))
+    one, other = (list(held_out(config_of(data, run__seed=seed)).held_out(0, 20)) for seed in (1, 2))
+    assert same(one, other)
 
 
 def test_an_evaluation_prepares_no_window_beyond_its_rows(data):
-    config = config_of(data)
-    dataset = Sources.open(config).open_held_out(config.data)
-    assert dataset is not None
-    loader = Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), rank=0)
+    loader = held_out(config_of(data))
     for _ in loader.held_out(0, 10**6):
         assert loader.mixture.streams[0].ahead is None
 

@@ -121,10 +121,7 @@ def test_temperature_and_weights_decide_the_shares_of_sources(tmp_path):
     weighted = Sources.open(config_of(tmp_path, train=named))
     (named_weights,) = weighted.mixed().values()
     assert named_weights.shares() == pytest.approx({"de": 0.5, "eu": 0.5, "en": 0}, rel=0.01)
-    for wrong, message in (
-        ({"en": 1, "de": 1}, "differ in 'eu'"),
-        ({**SIZES, "fr": 1}, "differ in 'fr'"),
-    ):
+    for wrong, message in (({"en": 1, "de": 1}, "differ in 'eu'"), ({**SIZES, "fr": 1}, "differ in 'fr'")):
         with pytest.raises(UserError, match=message):
             Sources.open(config_of(tmp_path, train=[{"path": path, "sources": wrong}]))
     with pytest.raises(UserError, match="has no sources to mix"):

@@ -21,7 +21,6 @@ from data_prep.common.reading import typed
 from pretrain.config import StageSettings
 from pretrain.data import Batch, BatchStage, Loader, LoaderStep, MixturePosition, Prefetcher, feed
 from pretrain.data.batch import lay_out
-from pretrain.data.loader import stage_at
 from pretrain.data.mixture import PERIOD
 from pretrain.data.quotas import CYCLE, FEW, Quotas
 from pretrain.data.source_order import SourceOrder
@@ -144,7 +143,7 @@ def test_any_ranks_micro_batches_and_resumes_yield_the_reference(reference, part
 
 
 @pytest.mark.parametrize("sources", [30, 2000])
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(parts=interrupted_runs())
 def test_mixed_sources_are_as_elastic(sources, parts):
     check_equals_reference(mixed_reference(sources), parts, **mixed(sources))
@@ -245,12 +244,11 @@ def test_quotas_of_many_sources_are_exact_in_a_cycle_and_even_in_it(sources, exp
     assert quotas.rows.min() >= 1
     error = np.abs(quotas.rows - shares * PERIOD * CYCLE)
     assert (error <= np.maximum(1, 0.01 * shares * PERIOD * CYCLE)).all()
-    read = np.zeros(sources)
+    read = np.zeros(sources, dtype=int)
     for period in range(CYCLE):
-        of_period = quotas.before(period + 1) - quotas.before(period)
-        assert of_period.sum() == PERIOD
-        assert np.abs(of_period - shares * PERIOD).max() < 1.1
-        read += of_period
+        before, read = read, quotas.before(period + 1)
+        assert (read - before).sum() == PERIOD
+        assert np.abs(read - before - shares * PERIOD).max() < 1.1
         if period == CYCLE // 3:
             assert np.abs(read - shares * PERIOD * (period + 1)).max() < 4, "even within a cycle"
     assert (read == quotas.rows).all()
@@ -483,10 +481,3 @@ def test_a_stand_in_has_its_own_marks_and_must_be_readable():
         assert reader.read([block], [out]) == [False]
         assert out.tokens.tolist() == blocks.tokens(2).tolist()
         assert out.flags.tolist() == (out.tokens + 2).tolist()
-
-
-def test_stages_are_found_by_step():
-    stages = [BatchStage(after, seq_len, 1, 1, 1) for after, seq_len in ((0, 8), (3, 16), (7, 32))]
-    found = [stage_at(stages, steps_done) for steps_done in range(9)]
-    assert [stage.seq_len for stage, _ in found] == [8, 8, 8, 16, 16, 16, 16, 32, 32]
-    assert [ended.seq_len if ended else None for _, ended in found] == [None] * 3 + [8] + [None] * 3 + [16, None]

@@ -7,8 +7,7 @@ import torch
 import torch.distributed as dist
 
 from pretrain.distributed import all_gather_json
-from tests.support.engine_steps import run_as_rank
-from tests.support.ranks import run_ranks
+from tests.support.ranks import check_on_ranks
 
 
 def exchange() -> None:
@@ -37,8 +36,4 @@ def send(content: bytes) -> None:
 
 
 def test_ranks_exchange_json_and_load_no_pickle():
-    run_ranks(__name__, 2, "exchange")
-
-
-if __name__ == "__main__":
-    run_as_rank(exchange)
+    check_on_ranks(exchange, 2)

@@ -4,7 +4,6 @@ tests/pretrain/kernels/test_kernels.py compares the kernel itself with AdamW.
 """
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,9 @@ from pretrain.engine.flat_gradients import _GradientGroup
 from pretrain.kernels import PLAIN, Operations, adamw, operations
 from tests.support import engine_steps
 from tests.support.checkpoints import write_parts
-from tests.support.engine_steps import LR, model, on_device, rank_batches, record, run_as_rank, take_step
-from tests.support.ranks import run_on_gpu, run_ranks
+from tests.support.engine_steps import LR, model, on_device, rank_batches, record, take_step
+from tests.support.ranks import check_on_ranks, run_on_gpu
+from tests.support.triton_process import needs_triton
 
 BATCHES = (0, 3, 1, 3, 0, 0, 2, 3)  # of each step, as in engine_steps.STEPS: one micro-batch, or several
 SAVED, NOT_FINITE = 4, 5  # steps
@@ -102,13 +102,10 @@ def check_kernel(folder: str) -> None:
 
 @pytest.mark.parametrize(("ranks", "sent"), [(1, "fp32"), (2, "fp32"), (2, "bf16")])
 def test_gradients_of_the_models_precision_give_the_same_bits(ranks, sent, tmp_path):
-    run_ranks(__name__, ranks, "check_bits", str(tmp_path), sent)
+    check_on_ranks(check_bits, ranks, tmp_path, sent)
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
+@needs_triton
 def test_the_kernel_trains_the_same_model(tmp_path):
-    run_on_gpu(__name__, "check_kernel", str(tmp_path), DS_ACCELERATOR="cpu", TRITON_INTERPRET="1")
-
-
-if __name__ == "__main__":
-    run_as_rank(check_bits, check_kernel)
+    interpreted = {"DS_ACCELERATOR": "cpu", "TRITON_INTERPRET": "1"}
+    run_on_gpu("tests.support.rank_process", __name__, "check_kernel", str(tmp_path), **interpreted)

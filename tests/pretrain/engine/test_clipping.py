@@ -11,8 +11,8 @@ from pretrain.checkpoint import Checkpoint
 from pretrain.engine import Engine, layout_of
 from pretrain.engine.clipping import Clipping
 from tests.support.checkpoints import write_parts
-from tests.support.engine_steps import config, model, rank_batches, run_as_rank, take_step
-from tests.support.ranks import run_ranks
+from tests.support.engine_steps import config, model, rank_batches, take_step
+from tests.support.ranks import check_on_ranks
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,4 @@ def load_with_another_limit(folder: str) -> None:
 
 
 def test_the_config_decides_the_limit_after_a_checkpoint_is_loaded(tmp_path):
-    run_ranks(__name__, 1, "load_with_another_limit", str(tmp_path))
-
-
-if __name__ == "__main__":
-    run_as_rank(load_with_another_limit)
+    check_on_ranks(load_with_another_limit, 1, tmp_path)

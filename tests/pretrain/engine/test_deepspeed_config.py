@@ -1,7 +1,5 @@
 """DeepSpeed's configuration, and the keys of it that a user may set."""
 
-import re
-
 import pytest
 from deepspeed.utils.config import get_timers_config
 
@@ -13,13 +11,6 @@ from tests.support.configs import least_config
 
 def told(device="cpu", parameters=1000, **sections):
     return deepspeed_config(least_config(**sections), parameters, device)
-
-
-def refused(**sections):
-    with pytest.raises(UserError) as caught:
-        told(**sections)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +30,9 @@ def refused(**sections):
     ],
 )
 def test_a_senseless_override_is_refused_in_one_sentence(theirs, wanted):
-    assert re.search(wanted, refused(deepspeed=theirs))
+    with pytest.raises(UserError, match=wanted) as caught:
+        told(deepspeed=theirs)
+    assert "\n" not in str(caught.value)
 
 
 def test_no_timer_waits_for_the_device():
@@ -48,9 +41,8 @@ def test_no_timer_waits_for_the_device():
 
 
 def test_overrides_are_laid_over_ours():
-    values = told(
-        zero={"stage": 2}, deepspeed={"steps_per_print": 5, "zero_optimization": {"stage3_prefetch_bucket_size": 7}}
-    )
+    theirs = {"steps_per_print": 5, "zero_optimization": {"stage3_prefetch_bucket_size": 7}}
+    values = told(zero={"stage": 2}, deepspeed=theirs)
     assert values["steps_per_print"] == 5
     assert values["zero_optimization"]["stage3_prefetch_bucket_size"] == 7
     assert values["zero_optimization"]["stage"] == 2

@@ -23,9 +23,10 @@ from pretrain.model import EncoderShape
 from pretrain.train import run_rank
 from tests.support import engine_steps
 from tests.support.batches import batch_of
-from tests.support.engine_steps import model, run_as_rank, take_step
-from tests.support.ranks import run_ranks
+from tests.support.engine_steps import model, take_step
+from tests.support.ranks import check_on_ranks
 
+DETERMINISTIC = True  # of the group, see tests.support.rank_process
 # Documents of several blocks of keys: their sums are what a GPU may add in any order.
 ROWS, SEQ_LEN, PREDICTED, STEPS = 4, 512, 77, 4
 SHAPE = EncoderShape(vocab_size=101, layers=2, hidden=128, heads=2, intermediate=256, max_positions=SEQ_LEN, pad_id=0)
@@ -72,7 +73,7 @@ def check(path: str) -> None:
 
 
 def test_two_trainings_give_the_same_bits():
-    run_ranks(__name__, 2, "check", "plain")
+    check_on_ranks(check, 2, "plain")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,3 @@ def test_the_group_is_made_for_deterministic_sums(overrides, wanted, tmp_path, m
     config.write_text(f"run: {{dir: {tmp_path}}}\ndata: {{train: x}}\ntrain: {{steps: 1}}\n")
     assert run_rank(config, overrides) == 1
     assert joined == [wanted]
-
-
-if __name__ == "__main__":
-    run_as_rank(check, deterministic=True)

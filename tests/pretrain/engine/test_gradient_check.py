@@ -13,8 +13,8 @@ from pretrain.engine import Engine
 from pretrain.engine.gradient_check import checked_parameters
 from pretrain.model import Encoder, Prediction
 from pretrain.optim import build_optimizer
-from tests.support.engine_steps import RUNS, config, model, on_device, rank_batches, run_as_rank
-from tests.support.ranks import run_ranks
+from tests.support.engine_steps import RUNS, config, model, on_device, rank_batches
+from tests.support.ranks import check_on_ranks
 
 QUICK = [("fp32", "0"), ("fp32", "1"), ("bf16", "2"), ("bf16", "3")]
 SPOILED = "head_dense.weight"  # the last matrix
@@ -37,8 +37,6 @@ def differences(precision: str, zero: str, kind: type[Encoder], defect: Defect |
 
     def spoil(parameter: Tensor) -> None:
         nonlocal number
-        assert defect is not None
-        assert parameter.grad is not None
         number += 1
         parameter.grad = defect(number, parameter.grad)
 
@@ -69,23 +67,13 @@ def check(*runs: str) -> None:
     "runs", [QUICK, pytest.param([run for run in RUNS if run not in QUICK], marks=pytest.mark.slow)]
 )
 def test_right_gradients_pass_and_defects_are_named(runs):
-    run_ranks(__name__, 2, "check", *(":".join(run) for run in runs))
+    check_on_ranks(check, 2, *(":".join(run) for run in runs))
 
 
 def test_the_first_middle_and_last_of_each_kind_are_compared():
     encoder: nn.Module = model()
-    assert checked_parameters(encoder, build_optimizer(encoder, OptimConfig())) == [
-        "layers.0.qkv.weight",
-        "layers.1.qkv.weight",
-        "head_dense.weight",
-        "word_embedding",
-        "position_embedding",
-        "type_embedding",
-        "decoder_bias",
-        "layers.1.qkv.bias",
-        "head_norm.bias",
-    ]
-
-
-if __name__ == "__main__":
-    run_as_rank(check)
+    matrices = ["layers.0.qkv.weight", "layers.1.qkv.weight", "head_dense.weight"]
+    embeddings = ["word_embedding", "position_embedding", "type_embedding"]
+    vectors = ["decoder_bias", "layers.1.qkv.bias", "head_norm.bias"]
+    found = checked_parameters(encoder, build_optimizer(encoder, OptimConfig()))
+    assert found == matrices + embeddings + vectors

@@ -15,8 +15,8 @@ from pretrain.config import Config
 from pretrain.engine import Engine
 from pretrain.model import Encoder, EncoderShape, Prediction
 from tests.support import engine_steps
-from tests.support.engine_steps import model, on_device, rank_batches, run_as_rank, take_step
-from tests.support.ranks import run_ranks
+from tests.support.engine_steps import model, on_device, rank_batches, take_step
+from tests.support.ranks import check_on_ranks
 
 STEPS = 8
 DEEP = EncoderShape(vocab_size=101, layers=6, hidden=256, heads=2, intermediate=1024, max_positions=32, pad_id=0)
@@ -82,6 +82,7 @@ class Trace:
 
 
 def check_trace() -> None:
+    """Exchanges run during both passes."""
     trace, encoder = Trace(), model(shape=DEEP)
     trace.watch(encoder)
     engine = Engine(config(), encoder)
@@ -104,6 +105,7 @@ def check_trace() -> None:
 
 
 def check_dtypes() -> None:
+    """In bf16 half is sent, and little is lost."""
     for zero in ({"stage": 0}, {"stage": 1}, {"stage": 1, "offload": "cpu"}, {"stage": 2}, {"stage": 3}):
         norms = {}
         for dtype in ("fp32", "bf16"):
@@ -127,6 +129,7 @@ class InTwoPasses(Encoder):
 
 
 def check_passes() -> None:
+    """Gradients in several passes are refused or right."""
     engine = Engine(config(overlap=False), model(InTwoPasses))
     assert not engine.rehearse(on_device(engine, rank_batches(0)))
     assert step(engine, 0)[3] == 0
@@ -138,20 +141,9 @@ def check_passes() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_bits_are_those_of_exchanges_between_the_passes(ranks):
-    run_ranks(__name__, ranks, "check_bits")
+    check_on_ranks(check_bits, ranks)
 
 
-def test_a_trace_shows_exchanges_during_both_passes():
-    run_ranks(__name__, 2, "check_trace")
-
-
-def test_bf16_halves_what_is_sent_and_little_is_lost():
-    run_ranks(__name__, 2, "check_dtypes")
-
-
-def test_gradients_in_several_passes_are_refused_or_right():
-    run_ranks(__name__, 2, "check_passes")
-
-
-if __name__ == "__main__":
-    run_as_rank(check_bits, check_trace, check_dtypes, check_passes)
+@pytest.mark.parametrize("check", [check_trace, check_dtypes, check_passes])
+def test_exchanges_during_the_passes(check):
+    check_on_ranks(check, 2)

@@ -13,18 +13,8 @@ from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.engine import Engine, layout_of
 from tests.support.checkpoints import write_parts
-from tests.support.engine_steps import (
-    STEPS,
-    config,
-    full_state,
-    model,
-    rank_batches,
-    record,
-    run_as_rank,
-    step_gradients,
-    take_step,
-)
-from tests.support.ranks import run_ranks
+from tests.support.engine_steps import STEPS, config, full_state, model, rank_batches, record, step_gradients, take_step
+from tests.support.ranks import check_on_ranks
 
 ZERO = {"1": "2", "2": "3-cpu", "3": "1", "1-cpu": "3", "2-cpu": "1", "3-cpu": "2"}  # and where each is resumed
 
@@ -97,13 +87,9 @@ def check_scale(folder: str) -> None:
 
 @pytest.mark.slow
 def test_sums_of_gradients():
-    run_ranks(__name__, 2, "check_sums")
+    check_on_ranks(check_sums, 2)
 
 
 @pytest.mark.slow
 def test_loss_scales(tmp_path):
-    run_ranks(__name__, 2, "check_scale", str(tmp_path))
-
-
-if __name__ == "__main__":
-    run_as_rank(check_sums, check_scale)
+    check_on_ranks(check_scale, 2, tmp_path)

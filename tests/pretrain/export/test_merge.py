@@ -146,10 +146,7 @@ def test_a_range_takes_the_checkpoints_of_these_steps(run):
 @pytest.mark.parametrize(
     "name, said",
     [
-        (
-            "@201..400",
-            "has 1 checkpoint from step 201 to 400, and a merge needs two. It keeps steps 200, 400, 600;",
-        ),
+        ("@201..400", "has 1 checkpoint from step 201 to 400, and a merge needs two. It keeps steps 200, 400, 600;"),
         ("@400..200", "has no checkpoint from step 400 to 200"),
         ("", "is a run folder, not a Hugging Face model folder or a checkpoint of a run"),
         ("/checkpoints/step-00000300.aside-1", "not a Hugging Face model folder or a checkpoint"),

@@ -18,19 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from data_prep.common.errors import UserError
 from pretrain.engine import Engine
 from pretrain.guards import check_replicas
-from tests.support.engine_steps import (
-    LR,
-    RUNS,
-    config,
-    global_weights,
-    model,
-    on_device,
-    rank_batches,
-    record,
-    run_as_rank,
-)
+from tests.support.engine_steps import LR, RUNS, config, global_weights, model, on_device, rank_batches, record
 from tests.support.fault_injection import Faults
-from tests.support.ranks import run_ranks
+from tests.support.ranks import check_on_ranks
 
 HOSTS = ["here", "there"]
 
@@ -134,8 +124,4 @@ def check_all() -> None:
 
 
 def test_skipped_and_trial_steps_leave_no_trace_and_flipped_bits_are_seen():
-    run_ranks(__name__, 2, "check_all")
-
-
-if __name__ == "__main__":
-    run_as_rank(check_all)
+    check_on_ranks(check_all, 2)

@@ -1,15 +1,16 @@
 """All Triton kernels compile for GPUs of NVIDIA and AMD, within the limits of their hardware. That needs no GPU.
 
-The interpreter takes more than the compiler does.
+The interpreter takes more than the compiler does. Within a compiled encoder, kernels of layers are in its one graph:
+tests/gpu/test_fast_path.py compares them with the code that torch generates for a GPU.
 """
 
 from importlib.util import find_spec
 
 import pytest
 
-from tests.support.triton_process import compiled_for, triton_process
+from tests.support.triton_process import compiled_for, graph_compared, needs_triton, triton_process
 
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
+pytestmark = needs_triton
 
 KIB = 1024
 MOST_THREADS = 1024  # of a program, on all GPUs
@@ -59,3 +60,22 @@ def _reached(launched: set[str], uses: dict[str, set[str]]) -> set[str]:
         called = set().union(*(uses[name] for name in new))
         new = {name for name in uses if name.split(".")[1] in called} - reached
     return reached
+
+
+@pytest.mark.parametrize(
+    ("arch", "checkpointing"),
+    [
+        ("bert", True),
+        ("modernbert", False),
+        pytest.param("bert", False, marks=pytest.mark.slow),
+        pytest.param("modernbert", True, marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_and_torch_compile_share_a_graph(process, arch, checkpointing):
+    found = process.submit(graph_compared, arch, checkpointing).result()
+    alone, within = found.launches
+    assert sum(alone.values()) > 15
+    assert within == alone or checkpointing
+    assert within.keys() == alone.keys()
+    assert found.graphs == 1
+    assert found.problems == [None, None]

@@ -5,7 +5,6 @@ for, and torch's own registry takes it. tests/gpu compares their results.
 """
 
 import os
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from data_prep.common.errors import UserError
 from pretrain.kernels import FlashAttention
 from tests.support.flash_attention_3 import INFERENCE, encoder_with_version_3
 from tests.support.forked import ROOT, Completed, run_forked
-from tests.support.triton_process import triton_process
+from tests.support.triton_process import needs_triton
 
 HOPPER, BLACKWELL, AMPERE = 9, 10, 8
 OPERATORS = "from tests.support.flash_attention_3 import register; register({!r})"
@@ -57,9 +56,7 @@ def test_a_version_that_is_missing_is_refused():
     FlashAttention(3, "flash_attn_3 3.1.0").require(3)
     for wanted in ("auto", 2):
         FlashAttention().require(wanted)
-    with pytest.raises(
-        UserError, match=r"^train\.flash_attention is 3, which needs Hopper GPUs and the package flash_"
-    ):
+    with pytest.raises(UserError, match=r"^train\.flash_attention is 3, which needs Hopper GPUs and the package flash"):
         FlashAttention().require(3)
     with pytest.raises(UserError, match="needs Hopper or Blackwell GPUs"):
         FlashAttention(3).require(4)
@@ -99,16 +96,10 @@ def test_a_build_without_a_backward_pass_is_refused(tmp_path, backward, said):
     assert done.stdout.split() == ["None", "None"]
 
 
-@pytest.fixture(scope="module")
-def interpreter():
-    with triton_process(interpret=True) as process:
-        yield process
-
-
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
+@needs_triton
 @pytest.mark.parametrize("arch", ["bert", "modernbert", "eurobert"])
 def test_gradients_of_version_3_are_one_matrix(interpreter, arch):
     """The last layer has a matrix for queries, and one for the others. Gradients of shared heads are added up first."""
-    errors, merged = interpreter.submit(encoder_with_version_3, arch).result()
+    errors, merged = interpreter(encoder_with_version_3, arch)
     assert max(errors.values()) < 1e-5
     assert (len(merged), sum(merged)) == (5, 1 if arch == "eurobert" else 5)

@@ -3,8 +3,6 @@
 tests/gpu/test_kernels.py compares the same on a GPU.
 """
 
-from importlib.util import find_spec
-
 import pytest
 import torch
 
@@ -23,16 +21,10 @@ from tests.support.kernel_cases import (
     second_backward,
     window_errors,
 )
-from tests.support.triton_process import triton_process
+from tests.support.triton_process import needs_triton
 
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
+pytestmark = needs_triton
 both_precisions = pytest.mark.parametrize("dtype", BOUNDS, ids=str)
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    with triton_process(interpret=True) as process:
-        yield lambda function, *arguments: process.submit(function, *arguments).result()
 
 
 def check(found, bound):
@@ -60,16 +52,12 @@ def test_steps_of_adamw(interpreter, n, dtype):
 
 
 @both_precisions
-@pytest.mark.parametrize(("z_loss", "weighted"), [(0.0, False), (1e-3, True)])
-def test_loss_over_the_vocabulary(interpreter, z_loss, weighted, dtype):
-    found, same_choices = interpreter(loss_errors, 130, 101, z_loss, dtype, "cpu", weighted)
-    check(found, BOUNDS[dtype])
-    assert same_choices
-
-
-@both_precisions
-def test_loss_over_a_large_vocabulary(interpreter, dtype):
-    found, same_choices = interpreter(loss_errors, 8, 50_368, 1e-4, dtype, "cpu")
+@pytest.mark.parametrize(
+    ("rows", "vocabulary", "z_loss", "weighted"),
+    [(130, 101, 0.0, False), (130, 101, 1e-3, True), (8, 50_368, 1e-4, False)],
+)
+def test_loss_over_the_vocabulary(interpreter, rows, vocabulary, z_loss, weighted, dtype):
+    found, same_choices = interpreter(loss_errors, rows, vocabulary, z_loss, dtype, "cpu", weighted)
     check(found, BOUNDS[dtype])
     assert same_choices
 

@@ -12,7 +12,7 @@ import pytest
 from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows
 from pretrain.masking.selection import count
 from tests.support.chance import check_distribution, check_means, check_shares
-from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, elsewhere, selected, some, words
+from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, elsewhere, masking, selected, some, words
 from tests.support.masks import token_masking
 
 LAYOUTS = {
@@ -23,10 +23,6 @@ LAYOUTS = {
     "cut": f"[{words(20, 1, 3)}]",
 }
 KEPT, MASK, RANDOM = 0, 1, 2
-
-
-def masking(strategy: str, rate: float = 0.15, **options) -> MaskedTokens:
-    return token_masking(VOCABULARY, rate, **STRATEGIES[strategy], **options)
 
 
 def fates_of(found: Masked, before: np.ndarray) -> np.ndarray:
@@ -171,7 +167,6 @@ def test_two_masks_of_a_row_are_independent(strategy, other):
     both = selected(masked[0], n_rows) & selected(masked[1], n_rows)
     check_means(both.sum(axis=1), k * k / n)
     slot = np.argmax(both * np.random.default_rng(1).random(both.shape), axis=1)  # rows are independent
-    fates = [
-        fates_of(m, r.tokens)[np.arange(n_rows), slot][both.any(axis=1)] for m, (_, r) in zip(masked, pair, strict=True)
-    ]
+    of_rows = [fates_of(found, rows.tokens) for found, (_, rows) in zip(masked, pair, strict=True)]
+    fates = [found[np.arange(n_rows), slot][both.any(axis=1)] for found in of_rows]
     check_shares((fates[0] == fates[1]).sum(), len(fates[0]), 0.5**2 + 0.3**2 + 0.2**2)

@@ -1,27 +1,26 @@
-"""Masks of single rows: those of the rule by hand, within the bounds, at the rate of the step."""
+"""Masks of single rows: those of the rule by hand, within the bounds, at the rate of the step, by weights of tokens."""
 
 import hashlib
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, permutations
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.masking import Masked, MaskedTokens, Rows, largest_mask_rate, mask_rate
+from data_prep.format import WeightList
+from pretrain.masking import Masked, MaskedTokens, Rows, TokenFlag, largest_mask_rate, mask_rate
 from pretrain.masking.selection import count, of_columns
 from pretrain.philox import philox
+from tests.support.chance import check_means, check_shares
 from tests.support.configs import least_config
-from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected, some, units_of, words
-from tests.support.masks import token_masking
+from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, masking, selected, some, units_of, words
 from tests.support.masks_by_hand import by_hand
 
 RATES = [0.01, 0.15, 0.3, 0.5, 0.9, 0.999]
-
-
-def masking(strategy: str, rate: float = 0.15, **options) -> MaskedTokens:
-    return token_masking(VOCABULARY, rate, **STRATEGIES[strategy], **options)
 
 
 def same(one: Masked, other: Masked) -> bool:
@@ -72,9 +71,8 @@ def test_selection_is_whole_units_about_k_tokens_and_has_room(rows, rate, seed, 
         assert len(unit) <= max(strategy.longest for strategy in mask.strategies)
     ordinary = VOCABULARY.is_ordinary[rows.tokens]
     k = count(rate, ordinary.sum(axis=1))
-    longest = [
-        max((len(unit) for unit in units_of(mask, some(rows, slice(r, r + 1)))), default=1) for r in range(n_rows)
-    ]
+    of_rows = [units_of(mask, some(rows, slice(row, row + 1))) for row in range(n_rows)]
+    longest = [max(map(len, units), default=1) for units in of_rows]
     assert (np.abs(hit.sum(axis=1) - k) <= np.array(longest) - 1).all()
     assert hit.sum(axis=1).max() <= mask.slots(seq_len) <= seq_len
     assert not (hit & ~ordinary).any()
@@ -88,17 +86,6 @@ def test_a_higher_rate_keeps_the_masks_of_a_lower_one(strategy):
     for low, high in pairwise(hits):
         assert not (low & ~high).any()
         assert low.sum() < high.sum()
-
-
-def test_masks_neither_use_nor_touch_global_random_numbers():
-    rows = drawn(f"[{words(8, 1, 2, 1, 1, 5, 1)}]", 20)
-    found = []
-    for seed in (1, 2):
-        np.random.seed(seed)
-        before = np.random.get_state()[1].tolist()
-        found.append(masking("mix")(rows, 0.15))
-        assert np.random.get_state()[1].tolist() == before
-    assert same(*found)
 
 
 @given(st.floats(1e-6, 1 - 1e-6), st.integers(0, 2**20))
@@ -141,16 +128,16 @@ def test_mask_rates(schedule, wanted):
     assert {mask_rate(constant, step) for step in range(5)} == {0.2} == {largest_mask_rate(constant.masking)}
 
 
-GOLDEN = {
-    "token": "6ed4666f1fac27c4",
-    "whole_word": "e807d2dd4a11c648",
-    "span": "e8a43a4e713e8e29",
-    "mix": "7eb3e5310db23991",
-}
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_masks_are_those_of_this_plan_version(strategy):
+@pytest.mark.parametrize(
+    ("strategy", "golden"),
+    [
+        ("token", "6ed4666f1fac27c4"),
+        ("whole_word", "e807d2dd4a11c648"),
+        ("span", "e8a43a4e713e8e29"),
+        ("mix", "7eb3e5310db23991"),
+    ],
+)
+def test_masks_are_those_of_this_plan_version(strategy, golden):
     """With others, runs would not resume as they began: then raise PLAN_VERSION (pretrain/data/stream.py)."""
     rows = drawn(f"[{words(8, 1, 2, 1, 12, 5, 1)}]?[{words(3, 1, 4, 1, 5, 9, 2, 6, 5)}]..", 2000)
     ids = 5 + np.arange(rows.tokens.size).reshape(rows.tokens.shape) % 25  # which no library can change
@@ -160,4 +147,87 @@ def test_masks_are_those_of_this_plan_version(strategy):
         found = masking(strategy, rate, seed=11)(rows, rate)
         for name in ("tokens", "positions", "labels"):
             digest.update(getattr(found, name).astype("<i8").tobytes())
-    assert digest.hexdigest()[:16] == GOLDEN[strategy]
+    assert digest.hexdigest()[:16] == golden
+
+
+def weighted(
+    weights: dict[int, float], strategy: str = "token", rate: float = 0.15, unmarked=1.0, other=1.0, **options
+) -> MaskedTokens:
+    """Masking by the weights of some ids, `other` for the rest."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "list"
+        WeightList("", [weights.get(id, other) for id in range(VOCABULARY.size)]).write(path)
+        selection = {"weights": path, "unmarked": unmarked}
+        return masking(strategy, rate, selection=selection, **options)
+
+
+def row_of(tokens: list[int], n_rows: int, starts: list[bool] | None = None) -> Rows:
+    """The same row of one document again and again."""
+    picture = "[" + "".join("A" if start else "a" for start in starts or [True] * len(tokens)) + "]"
+    rows = drawn(picture, n_rows)
+    rows.tokens[:, 1:-1] = tokens
+    return rows
+
+
+def successive(weights: list[float], k: int) -> np.ndarray:
+    """The chance of each of some things to be among k that are drawn one after the other, by its weight in the rest."""
+    chances = np.zeros(len(weights))
+    for order in permutations(range(len(weights)), k):
+        chance, left = 1.0, sum(weights)
+        for one in order:
+            chance, left = chance * weights[one] / left, left - weights[one]
+        chances[list(order)] += chance
+    return chances
+
+
+WEIGHTS = st.sampled_from([0.0, 0.001, 0.5, 1.0, 3.0, 1000.0])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=batches(),
+    weights=st.dictionaries(st.sampled_from(VOCABULARY.ordinary_ids.tolist()), WEIGHTS, max_size=30),
+    other=WEIGHTS,
+    unmarked=st.sampled_from([0.0, 0.5, 1.0, 4.0]),
+    rate=st.sampled_from(RATES),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_weighted_masks_are_those_of_the_rule_by_hand(strategy, rows, weights, other, unmarked, rate, seed):
+    marked = np.random.default_rng(seed).random(rows.flags.shape) < 0.3
+    rows = Rows(rows.tokens, rows.row_ids, rows.flags | marked * np.uint8(TokenFlag.TARGET))
+    mask = weighted(weights, strategy, rate, unmarked, other, seed=seed)
+    assert same(mask(rows, rate), by_hand(mask, rows, rate))
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_tokens_have_the_chances_of_successive_draws(k):
+    """And their number is exactly k in every row."""
+    tokens, weights = [10, 11, 12, 13, 14, 15], [1.0, 0.2, 5.0, 1.0, 0.0, 2.5]
+    mask = weighted(dict(zip(tokens, weights, strict=True)), rate=k / 6)
+    hit = selected(mask(row_of(tokens, 60_000), k / 6), 60_000)[:, 1:-1]
+    assert (hit.sum(axis=1) == k).all()
+    positive = [weight for weight in weights if weight]
+    check_shares(hit.sum(axis=0)[np.array(weights) > 0], 60_000, successive(positive, k))
+    assert not hit[:, 4].any()
+
+
+def test_a_unit_has_the_mean_weight_of_its_tokens():
+    """A word of three tokens with mean weight 2, and one of one token: the first of them is selected, if it fits k."""
+    tokens, starts = [10, 11, 12, 13], [True, False, False, True]
+    mask = weighted({10: 6.0, 13: 1.0}, "whole_word", 0.75, other=0.0)
+    hit = selected(mask(row_of(tokens, 60_000, starts), 0.25), 60_000)[:, 1:-1]
+    check_shares(hit[:, [0, 3]].sum(axis=0), 60_000, np.array([2 / 3 / 3, 1 / 3]))
+    check_means(hit.sum(axis=1), 1)
+    hit = selected(mask(row_of(tokens, 60_000, starts), 0.75), 60_000)[:, 1:-1]
+    check_shares(hit[:, [0, 3]].sum(axis=0), 60_000, np.array([2 / 3 + 1 / 3 * 2 / 3, 1 / 3]))
+
+
+def test_marked_tokens_are_preferred():
+    rows = row_of([10] * 10, 30_000)
+    rows.flags[:, 3] |= np.uint8(TokenFlag.TARGET)
+    one = selected(weighted({}, rate=0.1, unmarked=0.25)(rows, 0.1), 30_000)
+    check_shares(one[:, 3].sum(), 30_000, 1 / (1 + 9 * 0.25))
+    only = selected(weighted({}, rate=0.5, unmarked=0.0)(rows, 0.5), 30_000)
+    assert (only.sum(axis=1) == 1).all()
+    assert only[:, 3].all()

@@ -24,9 +24,7 @@ from tests.support.run_folder import make_run
 
 
 def run(*arguments) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -126,11 +124,7 @@ def test_another_tokenizer_and_bad_files_are_refused(tmp_path):
     with pytest.raises(UserError, match="no such weight list; make one with `maskwright prep weights`"):
         WeightList.read(tmp_path / "none")
     sound = json.loads(path.read_text())
-    for change in (
-        {"weights": [1.0, -1.0]},
-        {"weights": ["a", 1.0]},
-        {"more": 3},
-    ):
+    for change in ({"weights": [1.0, -1.0]}, {"weights": ["a", 1.0]}, {"more": 3}):
         path.write_text(json.dumps(sound | change))
         with pytest.raises(UserError, match="is not a sound weight list"):
             WeightList.read(path)
@@ -160,10 +154,8 @@ def test_the_content_of_a_list_decides_and_not_its_place(tmp_path):
 def test_a_run_needs_its_list_to_be_replayed(tmp_path):
     data = tmp_path / "data"
     rng = np.random.default_rng(0)
-    documents = [rng.integers(5, 9, size=40).tolist() for _ in range(60)]
-    sha256 = make_dataset(
-        data / "train", documents, word_starts=[np.ones(40, dtype=bool)] * 60
-    ).manifest.tokenizer.sha256
+    documents, words = [rng.integers(5, 9, size=40).tolist() for _ in range(60)], [np.ones(40, dtype=bool)] * 60
+    sha256 = make_dataset(data / "train", documents, word_starts=words).manifest.tokenizer.sha256
     path = written(tmp_path / "list", 5.0, sha256)
     make_run(data, tmp_path / "run", data__valid=None, masking__selection={"weights": str(path)})
     replay(tmp_path / "run", 3)  # raises unless the batch has the checksum in the journal

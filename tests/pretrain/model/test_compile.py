@@ -28,7 +28,7 @@ def _captured_alone(monkeypatch):
     torch._dynamo.reset()
 
 
-def encoder(arch: str, layers: int = 2) -> Encoder:
+def encoder(arch: str, layers: int) -> Encoder:
     made = Encoder(shape_of(arch, layers=layers))
     made.initialize(3)
     return made
@@ -67,7 +67,8 @@ def evaluate(model: Encoder) -> list[float]:
     ],
 )
 def test_one_graph_to_train_and_one_to_evaluate(arch, checkpointing):
-    plain, compiled = encoder(arch), encoder(arch)
+    layers = 2 if arch == "modernbert" else 1  # a global and a local one
+    plain, compiled = encoder(arch, layers), encoder(arch, layers)
     if checkpointing:
         compiled.checkpoint_layers()
     compiled.compile_graph(shapes=1)
@@ -88,7 +89,7 @@ def test_one_graph_to_train_and_one_to_evaluate(arch, checkpointing):
 def test_each_shape_of_a_run_is_compiled_once():
     """More of them than torch would compile a function for by itself."""
     model, found = encoder("bert", layers=1), []
-    stages = [[16], [8, 8, 16], [16] * 3]
+    stages = [[16], [8, 8, 16]]
     model.compile_graph(shapes=len(stages))
     for rows in stages:
         for lengths in (rows, [*rows[:-1], 7, 9], rows):
@@ -96,4 +97,4 @@ def test_each_shape_of_a_run_is_compiled_once():
             with torch.no_grad():
                 model(**stream(lengths), seq_len=SEQ_LEN)
         found.append(counters["stats"]["unique_graphs"])
-    assert found == [2, 4, 6]
+    assert found == [2, 4]

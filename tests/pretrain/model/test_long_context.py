@@ -17,19 +17,8 @@ from tests.support.streams import stream
 from tests.support.tensor_memory import TensorMemory
 
 LONG = 8192
-SHAPE = EncoderShape(
-    arch="modernbert",
-    vocab_size=90,
-    layers=5,
-    hidden=16,
-    heads=1,
-    intermediate=24,
-    max_positions=LONG,
-    pad_id=0,
-    norm_eps=1e-5,
-    window=64,
-    init_std=0.3,
-)
+SIZES = {"vocab_size": 90, "layers": 5, "hidden": 16, "heads": 1, "intermediate": 24, "max_positions": LONG}
+SHAPE = EncoderShape(arch="modernbert", pad_id=0, norm_eps=1e-5, window=64, init_std=0.3, **SIZES)
 
 
 def encoder(shape: EncoderShape) -> Encoder:
@@ -150,15 +139,10 @@ def test_flash_attention_plans_its_work_for_the_longest_document(monkeypatch):
     model.initialize(0)
     lengths = [100, 130, 26]
     ends = np.cumsum(lengths)
-    batch = Batch(
-        LONG, *(np.zeros(0, np.int64),) * 2, np.array([0, *ends], np.int32), *(np.zeros(0, np.int64),) * 2, 0, 0
-    )
+    none = np.zeros(0, np.int64)
+    batch = Batch(LONG, none, none, np.array([0, *ends], np.int32), none, none, 0, 0)
     assert batch.longest == 256
     model(**stream(lengths), seq_len=256, longest=batch.longest - 128)
     model(**stream(lengths), seq_len=256)
-    assert asked == [
-        (128, 128, (-1, -1)),
-        *[(128, 128, (32, 32))] * 2,
-        (256, 256, (-1, -1)),
-        *[(256, 256, (32, 32))] * 2,
-    ]
+    windows = (-1, -1), (32, 32), (32, 32)
+    assert asked == [(longest, longest, window) for longest in (128, 256) for window in windows]

@@ -31,16 +31,9 @@ class NothingFromTheHost(TorchDispatchMode):
 
 
 def stream() -> dict[str, torch.Tensor]:
-    def ids(*shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
-        return torch.empty(shape, dtype=dtype, device="meta")
-
-    return {
-        "tokens": ids(N),
-        "positions": ids(N),
-        "cu_seqlens": ids(6, dtype=torch.int32),
-        "masked_positions": ids(PREDICTIONS),
-        "labels": ids(PREDICTIONS),
-    }
+    sizes = {"tokens": N, "positions": N, "masked_positions": PREDICTIONS, "labels": PREDICTIONS}
+    ids = {name: torch.empty(size, dtype=torch.int64, device="meta") for name, size in sizes.items()}
+    return ids | {"cu_seqlens": torch.empty(6, dtype=torch.int32, device="meta")}
 
 
 def step(arch: str, backend: Any, checkpointing: bool = False, **form: Any) -> None:

@@ -22,10 +22,6 @@ def small_state(shape: EncoderShape) -> dict[str, torch.Tensor]:
     return {name: 0.5 * torch.randn(tensor.shape, generator=generator) for name, tensor in state.items()}
 
 
-def in_heads(heads: list[int], per_head: int) -> list[int]:
-    return [head * per_head + dimension for head in heads for dimension in range(per_head)]
-
-
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_weight_has_its_place(arch):
     """Five heads: whole ones, although the center of 20 columns is inside a head."""
@@ -35,7 +31,7 @@ def test_every_weight_has_its_place(arch):
     found = tiled(state, small, large)
     # The smaller one is in the center, and continued on both sides.
     stream, units = [2, 3, 4, 5, 6, 7, *range(8), 0, 1, 2, 3, 4, 5], [2, 3, 4, 5, *range(6), 0, 1, 2, 3, 4]
-    heads = in_heads([1, 0, 1, 0, 1], 4)
+    heads = [head * 4 + dimension for head in (1, 0, 1, 0, 1) for dimension in range(4)]
     qkv = [part * 8 + row for part in range(3) for row in heads]
     halves = [part * 6 + row for part in range(2 if arch == "modernbert" else 1) for row in units]
     rows = {"qkv": qkv, "mlp_in": halves}

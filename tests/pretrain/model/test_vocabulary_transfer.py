@@ -60,12 +60,11 @@ def names(folder: Path) -> dict[int, str]:
     return {id: token for token, id in vocab.items()}
 
 
+MERGES = ("u n", "Ġ un", "h a", "ha p", "hap p", "Ġ happ")
 OLD = {
     "wordpiece": lambda folder: wordpiece(folder, "un", "##happ", "##y", "happ", "##un", ",", "the"),
-    "byte-level": lambda folder: byte_level(folder, "u n", "Ġ un", "h a", "ha p", "hap p", "Ġ happ"),
-    "byte-level with a space in front": lambda folder: byte_level(
-        folder, "u n", "Ġ un", "h a", "ha p", "hap p", "Ġ happ", prefix=True
-    ),
+    "byte-level": lambda folder: byte_level(folder, *MERGES),
+    "byte-level with a space in front": lambda folder: byte_level(folder, *MERGES, prefix=True),
     "unigram": lambda folder: unigram(
         folder, _un=-1, un=-2, happ=-1, y=-1, _happ=-1, unhapp=-99, **{",": -1, "_": -9}
     ),  # texts never have the token "unhapp", as its parts score higher

@@ -54,11 +54,6 @@ def added(monkeypatch):
     monkeypatch.setitem(OBJECTIVES._kinds, KIND.name, KIND)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return runs.tiny_data(tmp_path_factory.mktemp("data"))
-
-
 def config_file(data: Path, run: Path, objective: object) -> Path:
     settings = {"train__steps": 12, "eval__every_steps": 6, "checkpoint__every_steps": 12, "track__uri": "none"}
     return runs.write_config(run.with_suffix(".yaml"), runs.tiny_config(data, run, objective=objective, **settings))
@@ -68,10 +63,7 @@ def test_config_schema_and_docs_know_it(added, data, tmp_path):
     path = config_file(data, tmp_path / "run", "every_third")
     load_config(path)
     for override, message in (
-        (
-            "objective=every_thrid",
-            r"must be clm, .* or every_third, not 'every_thrid'\. Did you mean every_third",
-        ),
+        ("objective=every_thrid", r"must be clm, .* or every_third, not 'every_thrid'\. Did you mean every_third"),
         ("masking.strategy=span", "masking.strategy is not read by objective every_third"),
         ("eval.masks=common", "eval.masks common is for objective mlm, not every_third"),
     ):

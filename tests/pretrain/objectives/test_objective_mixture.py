@@ -21,7 +21,6 @@ from pretrain.objectives import (
     CausalTokens,
     DiffusionTokens,
     Objective,
-    ObjectiveMixture,
     loss_weights,
     objective_of,
     predicted_share,
@@ -164,9 +163,8 @@ def test_a_row_is_as_its_objective_alone_makes_it():
 
 def test_masked_next_predicts_the_same_tokens_one_slot_earlier():
     masked, shifted = (contents(step(made(name), 1, 1), [""]) for name in ("mlm", "mntp"))
-    assert [(tokens, tuple(np.array(at) - 1), labels) for _, tokens, at, labels in masked] == [
-        row[1:] for row in shifted
-    ]
+    earlier = [(name, tokens, tuple(np.array(at) - 1), labels) for name, tokens, at, labels in masked]
+    assert earlier == shifted
 
 
 def test_documents_keep_their_bounds_when_rows_move():
@@ -197,7 +195,6 @@ def test_shares_change_over_the_run_by_whole_rows():
     assert loss_weights(run, 0, (0.25, 0.75)) == (2.0, 0.75)
     assert predicted_share(run, 5) == pytest.approx(0.5 * 0.3 + 0.5)
     mixture = objective_of(run, VOCABULARY, 5, "train")
-    assert isinstance(mixture, ObjectiveMixture)
     tokens = np.tile([2, *[9] * (SEQ_LEN - 2), 3], (8, 1))
     rows = Rows(tokens, np.arange(24).reshape(8, 3), np.zeros((8, SEQ_LEN), np.uint8))
     quotas = [[(g.objective, g.rows) for g in mixture.with_shares(shares_at(run, n))(rows, 0.3).groups] for n in (0, 1)]
@@ -227,8 +224,8 @@ LENGTHS = [24, 9, 12, 3, 10, 14, 24]  # of four rows
 GROUPS = (RowGroup(0, View.BIDIRECTIONAL, 1, 2), RowGroup(1, View.CAUSAL, 3, 4))
 
 
-def encoder(arch: str) -> Encoder:
-    model = Encoder(shape_of(arch, layers=4))
+def encoder(arch: str, layers: int = 4) -> Encoder:
+    model = Encoder(shape_of(arch, layers=layers))
     model.initialize(1)
     return model.eval()
 
@@ -266,7 +263,7 @@ def test_a_compiled_graph_computes_a_mixture(monkeypatch):
     batch = stream(LENGTHS) | {"weights": weights, "groups": GROUPS}
     found = []
     for compiled in (False, True):
-        model = encoder("modernbert")
+        model = encoder("modernbert", layers=2)  # a global and a local one
         if compiled:
             model.compile_graph(shapes=1)
         prediction = model(**batch, seq_len=24)

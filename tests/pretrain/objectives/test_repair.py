@@ -95,11 +95,9 @@ def test_targets_reach_their_tokens(data, settings):
     """For any packing, cut and shuffle. Here the id of a token shows that it is a target."""
     config = config_of(data, settings=settings)
     sources, stages = Sources.open(config), BatchStage.of_run(config, 1)
-    loaders = [
-        Loader.for_training(config, sources, stages, 0),
-        Loader.for_held_out(config, sources.datasets[0], stages, 0),
-    ]
-    batches = [*loaders[0].step(0, loaders[0].mixture.start()).batches, *loaders[1].held_out(1, 64)]
+    training = Loader.for_training(config, sources, stages, 0)
+    held_out = Loader.for_held_out(config, sources.datasets[0], stages, 0)
+    batches = [*training.step(0, training.mixture.start()).batches, *held_out.held_out(1, 64)]
     assert len(batches) > 2
     for batch in batches:
         labels = batch.labels[batch.labels != IGNORED]
@@ -108,8 +106,8 @@ def test_targets_reach_their_tokens(data, settings):
         ordinary = batch.tokens[batch.tokens > 4]
         assert (ordinary % 7 != 0).all(), "no right word is seen"
         assert (batch.tokens == 4).sum() >= len(labels)
-    for loader in loaders:
-        loader.close()
+    training.close()
+    held_out.close()
 
 
 def test_data_without_targets_is_refused(data):

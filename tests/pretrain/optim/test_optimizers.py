@@ -1,5 +1,6 @@
 """Optimizers follow their papers on whole parameters, under every ZeRO stage and for any split of them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,13 @@ from torch import Tensor
 
 from pretrain.engine import Engine
 from pretrain.engine.resharding import exchange_weights, local_pieces
-from pretrain.model import EncoderShape
 from pretrain.optim.optimizers import Muon
 from tests.support import engine_steps
-from tests.support.engine_steps import SEQ_LEN, full_state, rank_batches, run_as_rank, step_gradients
+from tests.support.engine_steps import full_state, rank_batches, step_gradients
 from tests.support.optimizers import LR, NAMES, Reference, settings
-from tests.support.ranks import run_ranks
+from tests.support.ranks import check_on_ranks
 
-SHAPE = EncoderShape(
-    vocab_size=101, layers=2, hidden=32, heads=2, intermediate=40, max_positions=SEQ_LEN, pad_id=0, arch="modernbert"
-)
+SHAPE = replace(engine_steps.SHAPE, intermediate=40, arch="modernbert")
 # Optimizer, precision, and ZeRO's stage with what is offloaded.
 CASES = {
     "train": [(name, "fp32", f"{stage}") for name in NAMES for stage in range(4)]
@@ -110,12 +108,8 @@ def check(file: Path) -> None:
     ],
 )
 def test_every_optimizer_under_every_stage(world_size, cases, tmp_path):
-    run_ranks(__name__, world_size, "train_all", str(tmp_path), cases)
+    check_on_ranks(train_all, world_size, tmp_path, cases)
     files = sorted(tmp_path.glob("*.npz"))
     assert len(files) == len(CASES[cases])
     for file in files:
         check(file)
-
-
-if __name__ == "__main__":
-    run_as_rank(train_all)

@@ -12,8 +12,8 @@ from pretrain.engine import Engine
 from pretrain.model import Encoder, EncoderCosts, EncoderShape
 from pretrain.planning.training_memory import Memory, states
 from tests.support.configs import least_config
-from tests.support.engine_steps import rank_batches, run_as_rank, take_step
-from tests.support.ranks import run_ranks
+from tests.support.engine_steps import rank_batches, take_step
+from tests.support.ranks import check_on_ranks
 
 # Odd sizes, so that what fills partitions up is seen, and parameters on either side of stage 3's threshold.
 SHAPE = EncoderShape(vocab_size=101, layers=1, hidden=330, heads=3, intermediate=333, max_positions=33, pad_id=0)
@@ -82,8 +82,4 @@ def check_all() -> None:
 
 
 def test_bytes_of_weights_gradients_and_optimizer_state():
-    run_ranks(__name__, 2, "check_all")
-
-
-if __name__ == "__main__":
-    run_as_rank(check_all)
+    check_on_ranks(check_all, 2)

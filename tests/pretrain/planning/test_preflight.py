@@ -13,9 +13,9 @@ from pretrain.config_files import load_config
 from pretrain.planning import check_start
 from pretrain.run import RunFolder, step_name
 from tests.support.in_process import app
-from tests.support.runs import tiny_config, write_config
+from tests.support.runs import succeed, tiny_config, write_config
 from tests.support.study_runs import kept, study_config, study_data
-from tests.support.text_data import make, text_data
+from tests.support.text_data import text_data
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +106,13 @@ def test_a_setting_that_silently_spoils_a_run_is_warned_about(config, changes, w
 
 def test_held_out_data_that_are_training_data_are_warned_about(tmp_path):
     data = text_data(tmp_path)
-    make("prep", "run", "--input", tmp_path / "text.jsonl", "--tokenizer", tmp_path / "tok", "--out", tmp_path / "all")
+    succeed(
+        "prep", "run", "--input", tmp_path / "text.jsonl", "--tokenizer", tmp_path / "tok", "--out", tmp_path / "all"
+    )
     both = [tmp_path / "text.jsonl", tmp_path / "more.txt"]
     both[1].write_text("some other text\n")
     inputs = [word for path in both for word in ("--input", path)]
-    make("prep", "run", *inputs, "--tokenizer", tmp_path / "tok", "--out", tmp_path / "more")
+    succeed("prep", "run", *inputs, "--tokenizer", tmp_path / "tok", "--out", tmp_path / "more")
     config = write_config(tmp_path / "run.yaml", tiny_config(data, tmp_path / "run", track__uri="none"))
 
     def warnings(train: str, valid: str) -> list[str]:

@@ -146,9 +146,7 @@ def test_a_step_by_hand():
 )
 def test_more_bandwidth_is_never_slower(nodes, gpus, network, factor, scheme):
     step = RankStep(flops=1e12, tokens=1000.0, passes=2)
-    slow, fast = (
-        scaled(config(), SIZES, step, scheme, cluster(nodes, gpus, network=rate), 1.0)
-        for rate in (network, factor * network)
-    )
+    clusters = (cluster(nodes, gpus, network=rate) for rate in (network, factor * network))
+    slow, fast = (scaled(config(), SIZES, step, scheme, of, 1.0) for of in clusters)
     assert fast.time.seconds <= slow.time.seconds * (1 + 1e-12)
     assert 0 < slow.time.efficiency <= 1

@@ -1,20 +1,21 @@
-"""environment.json: hosts and their ranks, earlier starts, nothing secret."""
+"""environment.json: hosts and their ranks, earlier starts, nothing secret; and messages of rank 0."""
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from pretrain.reporting import record_environment
+from pretrain.reporting import Reports, record_environment
 from pretrain.reporting.environment import by_host, write_environment
+from pretrain.run import RunFolder
+from tests.support.configs import least_config
 
 
 def test_a_host_is_described_once_with_its_ranks():
-    ranks = [{"host": "a", "gpus": ["x"]}, {"host": "a"}, {"host": "b"}, {"host": "b", "gpus": ["y"]}]
-    assert by_host(ranks) == [
-        {"host": "a", "ranks": [0, 1], "gpus": ["x"]},
-        {"host": "b", "ranks": [2, 3], "gpus": ["y"]},
-    ]
+    first, second = {"host": "a", "gpus": ["x"]}, {"host": "b", "gpus": ["y"]}
+    ranks = [first, {"host": "a"}, {"host": "b"}, second]
+    assert by_host(ranks) == [first | {"ranks": [0, 1]}, second | {"ranks": [2, 3]}]
 
 
 def test_the_start_is_described_without_secrets(one_rank, monkeypatch, tmp_path):
@@ -52,3 +53,24 @@ def test_a_damaged_record_is_replaced(tmp_path, content):
     path.write_text(content)
     write_environment(path, {"processes": 1}, 0)
     assert json.loads(path.read_text()) == {"after_step": 0, "processes": 1, "earlier_starts": []}
+
+
+def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, capsys):
+    """Checkpoints are reported later, rollbacks at the spike; after a rollback, step numbers are lower again."""
+    track = {"uri": "none", "system_seconds": 0}
+    config = least_config(run={"dir": tmp_path}, train={"steps": 40}, track=track)
+    folder = RunFolder(tmp_path)
+    environment = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": None}}
+    environment |= {"processes": 1, "hosts": [], "parameters": 1}
+    data = SimpleNamespace(fingerprint="0", datasets=())
+    told = Reports(config, folder, 0, ["here"], data, None, 0, environment)
+    batch, saved = {"rows": 8}, {"checkpoint/seconds": 1.0}
+    told.report(21, {"train/loss": 9.0}, batch)
+    told.report(16, saved, None)
+    told.report(21, {"train/rollback_to": 16.0}, None)
+    told.report(17, {"train/loss": 5.0}, batch)
+    told.report(16, saved, None)
+    folder.report.mkdir()  # so that the page cannot be written, which must not fail the run
+    told.close("stopped", None)
+    assert folder.read_status().step == 17
+    assert "report.html was not written" in capsys.readouterr().err

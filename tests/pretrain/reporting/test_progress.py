@@ -57,14 +57,8 @@ def test_a_terminal_shows_one_line_with_the_messages_above() -> None:
     assert text.count("step 100/100 | eval loss 7.5000") == 1
 
 
-METRICS = {
-    "train/loss": 2.0,
-    "train/masked_accuracy": 0.5,
-    "train/learning_rate": 1e-3,
-    "train/grad_norm": 1.0,
-    "speed/tokens_per_second": 12345.0,
-    "speed/mfu": 0.412,
-}
+METRICS = {"train/loss": 2.0, "train/masked_accuracy": 0.5, "train/learning_rate": 1e-3, "train/grad_norm": 1.0}
+METRICS |= {"speed/tokens_per_second": 12345.0, "speed/mfu": 0.412}
 
 
 def lines_on_a_terminal(width: int) -> list[str]:

@@ -1,15 +1,18 @@
-"""The report of a run: restarts, time, samples, config; values of a run never become markup."""
+"""The report of a run: restarts, time, samples, config; values never become markup, and damaged ones are left out."""
 
 import html
 import json
+import os
 import re
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from pretrain.reporting import collect
+from pretrain.reporting import collect, write_page
 from pretrain.reporting.curve_charts import BUCKETS, axes_of, charts_of
 from pretrain.reporting.event_timeline import Start, breaks_of, speeds, time_spent
 from pretrain.reporting.html_page import page
@@ -55,18 +58,9 @@ def test_a_restart_that_lost_no_step_is_known_from_the_starts():
 def test_time_is_shared_out_without_rest():
     run = measured(eventful())
     spent = time_spent(run, breaks_of(run, []), [])
-    assert spent == pytest.approx(
-        {
-            "training": 30 * SECONDS * 0.75,
-            "waiting for data": 30 * SECONDS * 0.25,
-            "evaluation": 6,
-            "checkpoints": 3,
-            "repeated steps": 13 * SECONDS,
-            "between starts": 65,
-            "before the first step": 0,
-            "elsewhere": 0,
-        }
-    )
+    wanted = {"training": 30 * SECONDS * 0.75, "waiting for data": 30 * SECONDS * 0.25, "evaluation": 6}
+    wanted |= {"checkpoints": 3, "repeated steps": 13 * SECONDS, "between starts": 65}
+    assert spent == pytest.approx(wanted | {"before the first step": 0, "elsewhere": 0})
     speed = speeds(run, spent)
     assert speed["tokens"] == pytest.approx(30 * TOKENS)
     assert speed["tokens_per_second"] == pytest.approx(TOKENS / SECONDS)
@@ -95,9 +89,8 @@ def test_axes_count_what_was_done_again_once():
 
 
 def test_long_runs_give_short_curves_with_their_peaks():
-    lines = [
-        step_line(step, START + step, **({"train/grad_norm": 1e4} if step == 3333 else {})) for step in range(1, 5001)
-    ]
+    lines = [step_line(step, START + step) for step in range(1, 5001)]
+    lines[3332] = step_line(3333, START + 3333, **{"train/grad_norm": 1e4})
     charts = {chart["title"]: chart["lines"] for chart in charts_of(measured(lines))}
     norm = charts["Gradient norm"][0]
     assert len(norm["x"]) <= 2 * BUCKETS + 2
@@ -215,9 +208,7 @@ def test_a_run_without_steps_is_one_sentence(tmp_path):
 
 
 def test_settings_that_differ_from_the_defaults(tmp_path):
-    (tmp_path / "config.yaml").write_text(
-        "run: {dir: x, seed: 7}\ntrain: {steps: 5, precision: bf16}\noptim: {lr: 0.1}\n"
-    )
+    (tmp_path / "config.yaml").write_text("run: {dir: x, seed: 7}\ntrain: {steps: 5, precision: bf16}\n")
     rows = {row["key"]: row for row in config_rows(read_config(tmp_path / "config.yaml"))}
     assert rows["run.seed"] == {"key": "run.seed", "value": "7", "default": "0", "changed": True}
     assert rows["train.steps"]["changed"]
@@ -232,10 +223,8 @@ def test_predictions_are_those_of_the_last_passages_and_the_later_lines(tmp_path
     found = predictions_of(path, tmp_path)
     assert found["steps"] == [2, 4]
     assert found["passages"] == [["<7> ", 0, " <9> ", 1, " <11>"]]
-    assert found["asked"] == [
-        {"label": "<8>", "seen": "<4>", "kind": "mask"},
-        {"label": "<10>", "seen": "<9>", "kind": "random"},
-    ]
+    asked = [("<8>", "<4>", "mask"), ("<10>", "<9>", "random")]
+    assert [(one["label"], one["seen"], one["kind"]) for one in found["asked"]] == asked
     assert found["answers"][0] == [[["<8>", "<9>"], [0.5, 0.1], 0.5], [["<9>", "<10>"], [0.6, 0.2], 0.2]]
 
 
@@ -255,7 +244,104 @@ def test_the_command(tmp_path):
     assert (run / "report.html").read_text().startswith("<!doctype html>")
     result = CliRunner().invoke(app, ["report", str(run), "--json"])
     assert json.loads(result.output)["status"]["state"] == "completed"
+    words = ["report", str(run), "--out", str(tmp_path / "no/such/page.html")]
     with pytest.raises(UserError, match="Cannot write to"):
-        CliRunner().invoke(
-            app, ["report", str(run), "--out", str(tmp_path / "no/such/page.html")], catch_exceptions=False
-        )
+        CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+LONG = "9" * 5000
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 10)}]\n" for n in range(9)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pipe",
+        DEEP,
+        LONG,
+        BOMB,
+        "a: 2020-01-01",
+        "[1]: x",
+        f"a: 0x{LONG}",
+        "a: !!binary aGk=",
+        "a: .nan",
+        "[1]",
+        "a: {b: &x [*x]}",
+    ],
+    ids=lambda text: text[:15],
+)
+def test_a_damaged_config_is_left_out(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    os.mkfifo(path) if text == "pipe" else path.write_text(text)
+    assert read_config(path) == {}
+
+
+@pytest.mark.parametrize("phases", ["5", "[5]", "[{}]", "[{steps: x}]"])
+def test_damaged_phases_are_left_out(tmp_path: Path, phases: str) -> None:
+    run = write_run(tmp_path / "run", eventful())
+    with (run / "config.yaml").open("a") as file:
+        file.write(f"\nphases: {phases}\n")
+    assert collect(run, tmp_path / "page.html")["marks"]["phase"] == []
+
+
+WRONG: list[Any] = [None, 7, -1, "x", True, [1], ["x"], {"x": 1}, [{"host": 5, "gpus": [7], "ranks": 3}], 1e308]
+KEYS = ["packages", "hosts", "slurm", "data", "git_commit", "parameters", "earlier_starts", "after_step", "time"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_an_environment_of_wrong_types_is_left_out(tmp_path: Path, key: str) -> None:
+    run = write_run(tmp_path / "run", eventful())
+    for value in WRONG:
+        (run / "environment.json").write_text(json.dumps({key: value}))
+        json.dumps(collect(run, tmp_path / "page.html"))
+
+
+@pytest.mark.parametrize("text", ["pipe", DEEP, LONG, f'{{"parameters": {LONG}}}'], ids=lambda text: text[:15])
+@pytest.mark.parametrize("name", ["environment.json", "predictions.jsonl"])
+def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, name: str, text: str) -> None:
+    run = write_run(tmp_path / "run", eventful())
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name) if text == "pipe" else (run / name).write_text(text)
+    json.dumps(collect(run, tmp_path / "page.html"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": "3"},
+        {"step": True},
+        {"ids": 7},
+        {"ids": [["x", 9], [9, 8]]},
+        {"ids": [[1], [9, 8]]},
+        {"probabilities": [["x", 0.1], [0.6, 0.2]]},
+        {"right": "x"},
+        {"right": [0.5]},
+        {"key": ["k"]},
+        {"original": [2]},
+        {"seen": "x"},
+        {"predictions": [{"place": 99}]},
+        {"slot": None},
+    ],
+    ids=str,
+)
+def test_passages_and_answers_of_wrong_types_are_left_out(tmp_path: Path, change: dict[str, Any]) -> None:
+    asked, first, second = map(json.loads, prediction_lines("k", [2, 3]))
+    of_answers = change.keys() <= second.keys()
+    (second if of_answers else asked["passages"][0][0]).update(change)
+    path = tmp_path / "predictions.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in (asked, first, second)))
+    found = predictions_of(path, tmp_path)
+    assert (found and found["steps"]) == ([2] if of_answers else None)
+
+
+def test_whole_numbers_above_64_bits_are_shown_as_floats(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", eventful())
+    asked, first = prediction_lines("k", [2])
+    large = json.loads(first) | {"probabilities": [[1 << 64, 0.1], [0.6, 0.2]], "right": [10**39, 0.5]}
+    (run / "predictions.jsonl").write_bytes(asked + json.dumps(large).encode() + b"\n")
+    content = collect(run, run / "report.html")
+    write_page(content, run / "report.html")
+    assert content["predictions"]["answers"][0][0][1:] == [[2.0**64, 0.1], 1e39]

@@ -25,9 +25,8 @@ AT = typed(MixturePosition, {"dealt": 24, "sources": [{"epoch": 1, "window": 0, 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Sources:
-    return Sources(
-        ("set",), (make_dataset(tmp_path_factory.mktemp("data") / "set", [[5, 6, 7]] * 9),), ((1.0,),), (None,)
-    )
+    dataset = make_dataset(tmp_path_factory.mktemp("data") / "set", [[5, 6, 7]] * 9)
+    return Sources(("set",), (dataset,), ((1.0,),), (None,))
 
 
 pytestmark = pytest.mark.usefixtures("one_rank")
@@ -39,28 +38,11 @@ def beginning(*epochs: int) -> MixturePosition:
     return typed(MixturePosition, {"dealt": 24, "sources": sources})
 
 
-def config_of(
-    run: Path,
-    steps: int = 100,
-    stage: int = 1,
-    rate: float = 0.15,
-    objective: str = "mlm",
-    data: dict[str, Any] | None = None,
-    phases: list[dict[str, Any]] | None = None,
-    remote: str | None = None,
-    **settings: Any,
-):
-    return least_config(
-        run={"dir": str(run), **settings},
-        data=data or {},
-        phases=phases or [],
-        model={"max_positions": 256},
-        train={"steps": steps},
-        objective=objective,
-        masking={"rate": rate},
-        zero={"stage": stage},
-        checkpoint={"remote": remote},
-    )
+def config_of(run: Path, steps=100, stage=1, rate=0.15, remote=None, objective="mlm", data=(), phases=(), **settings):
+    """settings: of the section `run`."""
+    sections = {"train": {"steps": steps}, "zero": {"stage": stage}, "masking": {"rate": rate}}
+    sections |= {"checkpoint": {"remote": remote}, "objective": objective, "data": dict(data), "phases": [*phases]}
+    return least_config(run={"dir": str(run), **settings}, model={"max_positions": 256}, **sections)
 
 
 @pytest.fixture
@@ -209,12 +191,9 @@ def begun_from(run: Path, weights: bytes, weight: float) -> Config:
     cached_weights.cache_clear()
     WeightList("0" * 64, [weight] * 1000).write(run / "list")
     config = config_of(run)
-    return config.model_copy(
-        update={
-            "model": config.model.model_copy(update={"init": run}),
-            "masking": MaskingConfig.model_validate({"selection": {"weights": str(run / "list")}}),
-        }
-    )
+    model = config.model.model_copy(update={"init": run})
+    masking = MaskingConfig.model_validate({"selection": {"weights": str(run / "list")}})
+    return config.model_copy(update={"model": model, "masking": masking})
 
 
 def test_changes_are_refused_by_name_and_can_be_allowed(tmp_path, data):
@@ -236,9 +215,7 @@ def test_changes_are_refused_by_name_and_can_be_allowed(tmp_path, data):
             assert all(text in str(caught.value) for text in named)
             assert str(caught.value).count(" was ") == len(named), f"another change is named too: {caught.value}"
         allowed = now.model_copy(update={"run": now.run.model_copy(update={"allow_changes": bool(named)})})
-        saved = find_start(allowed, folder, data)
-        assert saved is not None
-        assert saved.step == 8
+        assert find_start(allowed, folder, data).step == 8
 
 
 def test_the_objective_may_change_if_that_is_allowed(run, start, refusal):

@@ -1,14 +1,16 @@
-"""The journal keeps every number exactly, and survives a kill in the middle of a line."""
+"""The journal keeps every number exactly, and survives a kill in the middle of a line; its values in columns."""
 
 import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.run import Entry, Journal, JournalReader
+from pretrain.run import Entry, Journal, JournalReader, JournalTable
+from pretrain.run.journal_table import last_of_each
 
 
 def write(path: Path, *entries: tuple[int, dict[str, float]]) -> None:
@@ -24,7 +26,6 @@ def test_a_line_is_standard_json_and_gives_back_every_float(metrics: dict[str, f
     json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     assert line.count(b"\n") == 1
     entry = Entry.from_line(line)
-    assert entry is not None
     assert (entry.step, entry.time, entry.metrics.keys()) == (step, 1.5, metrics.keys())
     for name, value in metrics.items():
         assert math.copysign(1, entry.metrics[name]) == math.copysign(1, value) or math.isnan(value)
@@ -38,11 +39,8 @@ def test_a_later_line_wins_metric_by_metric_and_unrepeated_steps_stay(tmp_path: 
     journal.append(2, {"a": 20.0})
     entries = JournalReader(path).entries()  # before the journal is closed
     journal.close()
-    assert [(entry.step, entry.metrics) for entry in entries] == [
-        (1, {"a": 1.0}),
-        (2, {"a": 20.0, "b": 7.0}),
-        (3, {"a": 3.0}),
-    ]
+    wanted = [(1, {"a": 1.0}), (2, {"a": 20.0, "b": 7.0}), (3, {"a": 3.0})]
+    assert [(entry.step, entry.metrics) for entry in entries] == wanted
     assert entries[1].time >= entries[2].time
 
 
@@ -53,11 +51,8 @@ def test_a_torn_last_line_is_ignored_then_repaired(tmp_path: Path, lost: int) ->
     path.write_bytes(path.read_bytes()[:-lost])
     assert [entry.step for entry in JournalReader(path).entries()] == [1]
     write(path, (2, {"train/loss": 6.0}), (3, {"train/loss": 5.0}))
-    assert [(entry.step, entry.metrics["train/loss"]) for entry in JournalReader(path).entries()] == [
-        (1, 6.5),
-        (2, 6.0),
-        (3, 5.0),
-    ]
+    losses = [(entry.step, entry.metrics["train/loss"]) for entry in JournalReader(path).entries()]
+    assert losses == [(1, 6.5), (2, 6.0), (3, 5.0)]
     assert all(json.loads(line) for line in path.read_text().splitlines())
 
 
@@ -87,9 +82,53 @@ def test_reading_stops_before_an_unfinished_line_and_tells_damaged_ones(tmp_path
     first = path.stat().st_size
     with open(path, "ab") as file:
         file.write(b"{}\n" + b'{"step": 2')
-    assert [(end, entry and entry.step) for end, entry in JournalReader(path).lines()] == [
-        (first, 1),
-        (first + 3, None),
-    ]
+    lines = [(end, entry and entry.step) for end, entry in JournalReader(path).lines()]
+    assert lines == [(first, 1), (first + 3, None)]
     assert [end for end, _ in JournalReader(path).lines(stop=first)] == [first]
     assert list(JournalReader(path).lines(first + 3)) == []
+
+
+def entry(step, **metrics):
+    batch = {"rows": 4, "seq_len": 8} if "loss" in metrics else None
+    named = {("eval/loss" if name == "held" else f"train/{name}"): value for name, value in metrics.items()}
+    return Entry(step, 100.0 + step, named, batch)
+
+
+def test_the_later_line_of_a_step_counts_metric_by_metric():
+    later = entry(2, loss=4.5)
+    measured = JournalTable.of([entry(1, loss=5.0), entry(2, loss=4.0), entry(2, held=3.0), later, entry(3, loss=1.0)])
+    assert [part.tolist() for part in measured.series("train/loss")] == [[1, 2, 3], [5.0, 4.5, 1.0]]
+    assert [part.tolist() for part in measured.series("eval/loss")] == [[2], [3.0]]
+    assert measured.series("train/grad_norm").steps.tolist() == []
+    assert measured.trained.tolist() == [0, 1, 3, 4]
+    assert measured.slots.tolist() == [32, 32, 0, 32, 32]
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["loss", "held", "grad_norm"]), st.floats(-9, 9))))
+def test_it_agrees_with_the_journal(tmp_path_factory, lines):
+    path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
+    path.write_bytes(b"".join(entry(step, **{name: value}).to_line() for step, name, value in lines))
+    measured, journal = JournalTable.read(path), JournalReader(path).entries()
+    for name in ("train/loss", "eval/loss", "train/grad_norm"):
+        expected = [(e.step, e.metrics[name]) for e in journal if name in e.metrics]
+        assert list(zip(*(part.tolist() for part in measured.series(name)), strict=True)) == expected
+
+
+def test_torn_lines_are_counted_but_for_one_that_is_being_written(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    whole = entry(1, loss=2.0).to_line()
+    path.write_bytes(whole + b'{"step": 2, "ti\n' + b"\xff\x00\n" + whole[:20])
+    measured = JournalTable.read(path)
+    assert (measured.torn, measured.steps.tolist()) == (2, [1])
+
+
+def test_not_a_number_comes_through(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_text(json.dumps({"step": 1, "time": 0, "metrics": {"train/loss": "NaN"}}) + "\n")
+    assert math.isnan(JournalTable.read(path).series("train/loss").values[0])
+
+
+@given(st.lists(st.integers(0, 5)))
+def test_last_of_each(steps):
+    places = last_of_each(np.array(steps, np.int64)).tolist()
+    assert places == [max(i for i, s in enumerate(steps) if s == step) for step in sorted(set(steps))]

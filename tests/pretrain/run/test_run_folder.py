@@ -32,7 +32,6 @@ def holder(tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
     environment = os.environ | {"SLURM_JOB_ID": "4711"}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     yield process
     process.kill()

@@ -41,10 +41,7 @@ def test_no_folder_of_a_run_is_a_link(tmp_path: Path, name: str) -> None:
     for folder in (run.path, theirs / "step-00000004"):
         folder.mkdir(parents=True)
     (run.path / name).symlink_to(theirs)
-    uses = {
-        "checkpoints": lambda: committed(run.checkpoints),
-        "exports": lambda: run.export_of(4),
-    }
+    uses = {"checkpoints": lambda: committed(run.checkpoints), "exports": lambda: run.export_of(4)}
     for use in (run.create, uses.get(name, run.create)):
         with pytest.raises(UserError, match=f"{name} is a symbolic link"):
             use()

@@ -20,21 +20,13 @@ from tests.support.in_process import app
 from tests.support.runs import write_config
 
 SETTINGS = {"held_out": {"data": "data/valid", "rows": 9}, "pairs": {"file": "pairs.jsonl", "limit": None}}
-RESULTS = {
-    "held_out": {"loss": 3.5, "rows": 9},
-    "pairs": {
-        "score": "original",
-        "accuracy": 0.625,
-        "interval": [0.5, 0.75],
-        "by": {"field:syntax": {"accuracy": 0.25, "interval": None}},
-    },
-}
+BY = {"field:syntax": {"accuracy": 0.25, "interval": None}}
+PAIRS = {"score": "original", "accuracy": 0.625, "interval": [0.5, 0.75], "by": BY}
+RESULTS = {"held_out": {"loss": 3.5, "rows": 9}, "pairs": PAIRS}
 
 
 @pytest.fixture
-def uri(tmp_path, monkeypatch) -> str:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+def uri(tmp_path) -> str:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     write_config(tmp_path / "config.yaml", {"track": {"uri": uri}})  # for its empty database
     return uri
@@ -58,22 +50,13 @@ def test_each_model_has_a_run_with_its_figures_below_the_one_that_trained_it(tmp
     assert len(rows(tmp_path, "select * from runs")) == 3
     run = runs[f"evaluate {tmp_path}"]
     assert rows(tmp_path, "select run_uuid, value from tags where key = 'mlflow.parentRunId'") == [(run, parent)]
-    assert dict(rows(tmp_path, "select key, value from metrics where run_uuid = ?", run)) == {
-        "held_out/loss": 3.5,
-        "held_out/rows": 9,
-        "pairs/accuracy": 0.625,
-        "pairs/lower": 0.5,
-        "pairs/upper": 0.75,
-        "pairs/by/field:syntax/accuracy": 0.25,
-    }
+    of_pairs = {"accuracy": 0.625, "lower": 0.5, "upper": 0.75, "by/field:syntax/accuracy": 0.25}
+    metrics = {"held_out/loss": 3.5, "held_out/rows": 9} | {f"pairs/{name}": of_pairs[name] for name in of_pairs}
+    assert dict(rows(tmp_path, "select key, value from metrics where run_uuid = ?", run)) == metrics
     assert len(rows(tmp_path, "select * from metrics")) == 7
-    assert dict(rows(tmp_path, "select key, value from params where run_uuid = ?", run)) == {
-        "model": str(tmp_path),
-        "held_out.data": "data/valid",
-        "held_out.rows": "9",
-        "pairs.file": "pairs.jsonl",
-        "pairs.limit": "None",
-    }
+    settings = {"held_out.data": "data/valid", "held_out.rows": "9", "pairs.file": "pairs.jsonl", "pairs.limit": "None"}
+    parameters = dict(rows(tmp_path, "select key, value from params where run_uuid = ?", run))
+    assert parameters == {"model": str(tmp_path)} | settings
 
     found["models"]["unigram"]["held_out"]["loss"] = 6.25
     send_evaluation(found, books)

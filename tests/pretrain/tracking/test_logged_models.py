@@ -1,16 +1,21 @@
-"""Logged models: the chosen checkpoints, and their evaluations."""
+"""Logged models: the chosen checkpoints, their evaluations, and the model that MLflow loads from a package."""
 
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import mlflow.pyfunc
+import mlflow.transformers
 import pytest
 
 from pretrain.config import TrackConfig
 from pretrain.run import Entry, JournalTable, RunFolder
 from pretrain.tracking import ModelLogger, Point
 from pretrain.tracking.logged_models import Candidate, chosen, evaluation
+from pretrain.tracking.model_package import card_text, write_package
+from tests.support.finetuning import tiny_model
 from tests.support.runs import wait_for
 
 PYTHON = sys.executable
@@ -21,14 +26,9 @@ def candidate(step: int, loss: float | None, averaged: bool = False) -> Candidat
     return Candidate(step, averaged, Path(), 0.0, {} if loss is None else {name: Point(name, loss, 0.0, step)})
 
 
-OFFERED = [
-    candidate(10, 6.0),
-    candidate(10, 5.9, averaged=True),
-    candidate(20, None),
-    candidate(20, 5.95, averaged=True),
-    candidate(30, 5.5),
-    candidate(30, 5.6, averaged=True),
-]
+# Of each step the weights and their average.
+LOSSES = {10: (6.0, 5.9), 20: (None, 5.95), 30: (5.5, 5.6)}
+OFFERED = [candidate(step, loss, bool(n)) for step, losses in LOSSES.items() for n, loss in enumerate(losses)]
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,7 @@ def program(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_training_waits_for_no_pass_and_its_end_for_a_bounded_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_waits_for_no_pass_and_its_end_for_a_bounded_time(tmp_path, capsys) -> None:
     sleeper = program(tmp_path / "sleeper", f"echo $$ >>{tmp_path}/begun; exec sleep 60")
     started, waiting = time.monotonic(), logger(tmp_path, sleeper)
     waiting.committed()
@@ -88,9 +86,7 @@ def test_training_waits_for_no_pass_and_its_end_for_a_bounded_time(
     assert f"maskwright track models {tmp_path} --which all" in capsys.readouterr().err
 
 
-def test_a_run_that_stops_ends_its_pass_and_a_completed_one_looks_once_more(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_stops_ends_its_pass_and_a_completed_one_looks_once_more(tmp_path, capsys) -> None:
     nothing = program(tmp_path / "nothing", f"echo $@ >>{tmp_path}/begun")
     for which in ("last", "none"):
         logger(tmp_path, nothing, which).committed()
@@ -109,8 +105,46 @@ def test_a_pass_ends_with_its_parent(tmp_path: Path) -> None:
     code += "sys.argv[1:] = ['run', 'all', '0']; model_logger.main()"
     parent = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {code!r}]).wait())"
     process = subprocess.Popen([PYTHON, "-c", parent], stdout=subprocess.PIPE)
-    assert process.stdout is not None
     assert process.stdout.readline() == b"begun\n"
     process.kill()
     assert process.stdout.read() == b""  # the pipe closes when the pass, its last writer, exits
     process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    exported = tiny_model(tmp_path_factory.mktemp("exported"))
+    (exported / "README.md").write_text("---\ntags: [fill-mask]\n---\n# tiny\n\nA model.\n")
+    out = tmp_path_factory.mktemp("package") / "tiny"
+    model = SimpleNamespace(artifact_location="file:///artifacts", model_id="m-1")
+    write_package(exported, out, model, "0" * 32, "tiny/step-1")  # type: ignore[arg-type]
+    return out
+
+
+@pytest.fixture(scope="module")
+def model(package: Path) -> mlflow.pyfunc.PyFuncModel:
+    return mlflow.pyfunc.load_model(str(package))
+
+
+def test_the_likeliest_token_for_each_mask(model: mlflow.pyfunc.PyFuncModel, package: Path) -> None:
+    texts = ["where is [MASK]", "[MASK] is in york"]
+    fill = mlflow.transformers.load_model(str(package))
+    assert model.predict(texts) == [guesses[0]["token_str"] for guesses in fill(texts)]
+
+
+def test_the_package_needs_nothing_of_maskwright_and_has_no_code(package: Path, tmp_path: Path) -> None:
+    assert not {path.suffix for path in package.rglob("*")} & {".py", ".pkl", ".bin", ".pt"}
+    code = (
+        "import sys, mlflow.pyfunc; print(len(mlflow.pyfunc.load_model(sys.argv[1]).predict(['is [MASK]'])));"
+        "assert not {'pretrain', 'launchers', 'data_prep'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, package], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1\n"
+
+
+def test_a_model_card_is_shown_without_its_metadata(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("---\ntags: [fill-mask]\n---\n# tiny\n\n" + "A model. " * 2000)
+    text = card_text(tmp_path)
+    assert text.startswith("# tiny")
+    assert len(text) == 8000

@@ -29,12 +29,7 @@ from pretrain.tracking.run_record import run_tags
 from pretrain.tracking.tracking_target import page_of_record
 from tests.support.empty_store import copy_empty_store
 from tests.support.in_process import app
-
-
-@pytest.fixture(autouse=True)
-def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+from tests.support.tracked import record_of
 
 
 @pytest.mark.parametrize(
@@ -68,10 +63,8 @@ def test_the_environment_wins_over_the_config(monkeypatch: pytest.MonkeyPatch) -
     assert Target.of_training("http://a", "demo") == ("http://b", "other")
 
 
-@pytest.mark.parametrize("name", ["a?b=1&c", "50%20x é#@"])
-def test_the_default_address_is_a_file_of_a_folder_with_any_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_the_default_address_is_a_file_of_a_folder_with_any_name(tmp_path, monkeypatch) -> None:
+    name = "a?b=1&c 50%20x é#@"
     (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / name)
     target = Target.of_training("sqlite:///in/mlflow.db?timeout=9", "demo")
@@ -81,7 +74,7 @@ def test_the_default_address_is_a_file_of_a_folder_with_any_name(
     location = client.get_experiment(experiment).artifact_location
     assert url2pathname(urlsplit(location).path) == f"{tmp_path}/{name}/in/mlflow-artifacts/demo"
     assert [path.name for path in tmp_path.iterdir()] == [name], "nothing beside it"
-    assert {"mlflow.db"} <= {path.name for path in (tmp_path / name / "in").iterdir()}
+    assert (tmp_path / name / "in/mlflow.db").exists()
 
 
 def test_each_metric_of_a_step_is_new_once() -> None:
@@ -94,9 +87,7 @@ def test_each_metric_of_a_step_is_new_once() -> None:
     assert sent.add(1 << 62, ["a"]) == []
 
 
-def test_a_password_is_neither_written_nor_logged_and_sync_asks_for_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_password_is_neither_written_nor_logged_and_sync_asks_for_it(tmp_path, caplog) -> None:
     with caplog.at_level(logging.DEBUG, logger="pretrain.tracking"):
         tracker = Tracker(tmp_path, RunRecord("http://me:hunter2@127.0.0.1:1", "demo", "r", {}, {}))
         tracker.start()
@@ -136,9 +127,7 @@ def test_artifacts_wait_in_the_record_each_once(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path, RunRecord("http://127.0.0.1:1", "demo", "r", {}, {}, artifacts=["config.yaml"]))
     tracker.log_artifact(tmp_path / "report.html")
     tracker.log_artifact(tmp_path / "config.yaml")
-    record = RunRecord.load(tmp_path)
-    assert record is not None
-    assert record.artifacts == ["report.html", "config.yaml"]
+    assert record_of(tmp_path).artifacts == ["report.html", "config.yaml"]
 
 
 def test_a_process_that_ends_while_mlflow_makes_its_tables_leaves_a_usable_database(tmp_path: Path) -> None:
@@ -187,15 +176,9 @@ def test_64_nodes_are_few_series() -> None:
     nodes = {f"system/node-{n:02d}.cluster/cpu_percent": float(n) for n in range(64)}
     gpus = {f"system/node-{n:02d}.cluster/gpu{g}_power_watts": 100.0 * n + g for n in range(64) for g in range(8)}
     sent = over_nodes({"train/loss": 2.0, **nodes, **gpus})
-    assert sent == {
-        "train/loss": 2.0,
-        "system/cpu_percent_mean": 31.5,
-        "system/cpu_percent_min": 0.0,
-        "system/cpu_percent_max": 63.0,
-        "system/gpu_power_watts_mean": 3153.5,
-        "system/gpu_power_watts_min": 0.0,
-        "system/gpu_power_watts_max": 6307.0,
-    }
+    cpu = {"system/cpu_percent_mean": 31.5, "system/cpu_percent_min": 0.0, "system/cpu_percent_max": 63.0}
+    power = {"mean": 3153.5, "min": 0.0, "max": 6307.0}
+    assert sent == {"train/loss": 2.0, **cpu} | {f"system/gpu_power_watts_{name}": power[name] for name in power}
     assert over_nodes({"system/node-1/cpu_percent": 7.0}) == {"system/cpu_percent_mean": 7.0}
 
 
@@ -226,9 +209,7 @@ def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCa
     assert [record.getMessage() for record in caplog.records] == [
         f"Nothing was sent to MLflow (track.uri: none). Send it with: maskwright track sync {tmp_path} --uri ADDRESS"
     ]
-    record = RunRecord.load(tmp_path)
-    assert record is not None
-    assert (record.uri, record.status) == ("none", "FINISHED")
+    assert (record_of(tmp_path).uri, record_of(tmp_path).status) == ("none", "FINISHED")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with pytest.raises(UserError, match="with --uri"):
         sync(tmp_path)
@@ -237,9 +218,7 @@ def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCa
 def test_restarts_are_counted_and_another_experiment_is_another_run(tmp_path: Path) -> None:
     def started(experiment: str) -> RunRecord:
         Tracker(tmp_path, RunRecord("none", experiment, "r", {}, {}))
-        record = RunRecord.load(tmp_path)
-        assert record is not None
-        return record
+        return record_of(tmp_path)
 
     first, second, third = started("a"), started("a"), started("b")
     assert [record.restarts for record in (first, second, third)] == [0, 1, 2]
@@ -275,7 +254,6 @@ def test_the_command_takes_many_runs_and_no_password(tmp_path: Path) -> None:
     assert all("with --uri" in outcome["error"] for outcome in json.loads(done.stdout))
     assert isinstance(run(tmp_path / "none").exception, UserError)
     refused = run(tmp_path / "runs", "--uri", "http://me:hunter2@host").exception
-    assert isinstance(refused, UserError)
     assert "hunter2" not in str(refused)
 
 

@@ -1,7 +1,6 @@
 """Faster kernels compared with the plain step for real, on a CPU in Triton's interpreter: right, wrong, broken ones."""
 
 import shutil
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -11,17 +10,10 @@ from pretrain.kernels import Candidates, FastPath, KernelChoice
 from pretrain.model import Encoder
 from pretrain.trial.path_comparison import agreed_path, tolerance
 from tests.support import path_cases
-from tests.support.engine_steps import run_as_rank
-from tests.support.ranks import run_ranks
-from tests.support.triton_process import triton_process
+from tests.support.ranks import check_on_ranks
+from tests.support.triton_process import needs_triton
 
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    with triton_process(interpret=True) as process:
-        yield lambda function, *arguments: process.submit(function, *arguments).result()
+pytestmark = needs_triton
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -32,7 +24,6 @@ def test_right_kernels_agree(interpreter, arch, precision):
 
 def test_a_wrong_kernel_is_named_by_what_differs(interpreter):
     said = interpreter(path_cases.problem, "bert", "fp32", "tanh")
-    assert said
     assert "differs by" in said
     assert "from the plain step, more than 1e-05" in said
 
@@ -43,7 +34,6 @@ def test_where_rounding_errors_grow_kernels_may_be_as_inexact_as_the_plain_step(
     assert interpreter(path_cases.problem, "bert", "bf16", "", path_cases.KERNELS, False, 100) is None
     for scale in (1, 100):
         said = interpreter(path_cases.problem, "bert", "bf16", "relu", path_cases.KERNELS, False, scale)
-        assert said
         assert "differs by" in said
 
 
@@ -60,9 +50,8 @@ def test_a_kernel_of_adamw_that_fails_means_the_plain_path(interpreter, known):
     path, said = interpreter(path_cases.reason, "adamw", known)
     assert path == plain
     assert "Triton: a step of AdamW differs by " in said
-    assert interpreter(path_cases.reason, "adamw raises", known, "lamb")[0] == path_cases.KERNELS, (
-        "it has no use for it"
-    )
+    path, _ = interpreter(path_cases.reason, "adamw raises", known, "lamb")
+    assert path == path_cases.KERNELS, "it has no use for it"
 
 
 def test_a_known_path_need_only_work(interpreter):
@@ -114,7 +103,7 @@ def check_ranks() -> None:
 
 
 def test_all_ranks_choose_the_same_and_a_failure_on_one_falls_back_on_all():
-    run_ranks(__name__, 2, "check_ranks")
+    check_on_ranks(check_ranks, 2)
 
 
 def test_limits_follow_the_precision():
@@ -122,7 +111,3 @@ def test_limits_follow_the_precision():
     assert tolerance("fp16", 12) == pytest.approx(0.0271, rel=0.01)
     assert tolerance("fp32", 12) == 1e-5
     assert tolerance("bf16", 48) == pytest.approx(2 * tolerance("bf16", 12))
-
-
-if __name__ == "__main__":
-    run_as_rank(check_ranks)

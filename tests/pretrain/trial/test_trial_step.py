@@ -1,9 +1,10 @@
-"""The trial step: advice after a failure, and memory that suffices on some ranks only."""
+"""The trial step: advice after a failure, wrong gradients, and memory that suffices on some ranks only."""
 
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import version
 
 import psutil
 import torch
@@ -16,10 +17,11 @@ from pretrain.objectives import objective_of
 from pretrain.resuming import ResumeState
 from pretrain.trial import Trial
 from pretrain.trial.path_comparison import free_memory
-from pretrain.trial.trial_step import explain
-from tests.support.engine_steps import SEQ_LEN, SHAPE, VOCABULARY, config, model, run_as_rank
+from pretrain.trial.trial_step import explain, wrong_gradients
+from tests.support.configs import least_config
+from tests.support.engine_steps import SEQ_LEN, SHAPE, VOCABULARY, config, model
 from tests.support.memory_blocks import MemoryBlocks, memory_loader
-from tests.support.ranks import run_ranks
+from tests.support.ranks import check_on_ranks
 
 # An activation of the MLP has 8 MiB for each row, so that a pass over FEW rows needs less than SPARE, and MANY more.
 WIDE = replace(SHAPE, intermediate=1 << 16)
@@ -75,17 +77,25 @@ def test_a_trial_step_that_fails_says_what_to_change():
         MemoryError(),
     ):
         said = explain(error, 64, 512)
-        assert said
         assert "with 64 rows of 512 slots in a micro-batch does not fit into memory; lower train.micro_batch" in said
-    assert "could not be compiled; set train.compile=false" in str(
-        explain(torch._dynamo.exc.Unsupported("no such thing"), 64, 512)
-    )
+    said = explain(torch._dynamo.exc.Unsupported("no such thing"), 64, 512)
+    assert "could not be compiled; set train.compile=false" in str(said)
     assert explain(ValueError("something else"), 64, 512) is None
 
 
+def test_wrong_gradients_are_told_with_the_worst_parameter_the_settings_and_the_version():
+    def message(compiled: bool, precision: str, **zero: object) -> str:
+        config = least_config(train={"precision": precision, "compile": compiled}, zero=zero)
+        return wrong_gradients({"decoder_bias": 0.02, "layers.3.mlp_out.weight": 0.3141}, config)
+
+    deepspeed = f"DeepSpeed {version('deepspeed')}"
+    assert message(True, "bf16", stage=2) == (
+        "Gradients of layers.3.mlp_out.weight (and 1 more) differ from a plain all-reduce by 31% of their norm with "
+        f"ZeRO 2, bf16, torch.compile and {deepspeed}. Set zero.stage=1, or use another version of DeepSpeed."
+    )
+    said = message(False, "fp32", stage=3, offload="cpu")
+    assert f"with ZeRO 3, offload to the CPU, fp32 and {deepspeed}. Set zero.stage=1 and zero.offload=none, or" in said
+
+
 def test_a_pass_that_does_not_fit_into_memory_on_one_rank_fits_on_none():
-    run_ranks(__name__, 2, "check_memory")
-
-
-if __name__ == "__main__":
-    run_as_rank(check_memory)
+    check_on_ranks(check_memory, 2)

@@ -1,4 +1,4 @@
-"""The objective prefix: which tokens are predicted, from what, and the loss of a plain twin."""
+"""Objectives that predict the next token, clm and prefix: which tokens, from what, and the loss of a plain twin."""
 
 import numpy as np
 import pytest
@@ -9,55 +9,97 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from data_prep.common.errors import UserError
-from pretrain.config import View
-from pretrain.data import Sources
+from pretrain.config import OBJECTIVES, View
+from pretrain.data import BatchRows, Sources
+from pretrain.data.batch_view import ShownPrediction
 from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import native_encoder
+from pretrain.objectives import CausalTokens, Objective
 from pretrain.objectives.prefix import PrefixTokens
-from tests.pretrain.objectives.test_causal import check_predictions
 from tests.support import masks
+from tests.support.batches import batch_of
 from tests.support.configs import least_config
 from tests.support.datasets import make_dataset
 from tests.support.encoders import check_gradients, hugging_face
 
 PAD, UNK, CLS, SEP, MASK = range(5)
-VOCABULARY = Vocabulary(size=101, pad=PAD, cls=CLS, sep=SEP, mask=MASK, special_ids=frozenset(range(5)))
-TEXT = st.lists(st.sampled_from([UNK, MASK, *range(5, 101)]), min_size=1, max_size=8)
-PAIR = st.tuples(TEXT, TEXT)
+SPECIAL = 30  # an added one
+VOCABULARY = Vocabulary(size=101, pad=PAD, cls=CLS, sep=SEP, mask=MASK, special_ids=frozenset({*range(5), SPECIAL}))
+TEXT = st.lists(st.sampled_from([UNK, MASK, *range(5, 101)]), max_size=12)
+SOURCE = st.lists(st.sampled_from([UNK, MASK, *range(5, 101)]), min_size=1, max_size=8)
 CASES = ["bert", "roberta", "modernbert"]
 S = 24
 # Documents of three rows of 24 slots: pairs, a text without a target, and padding.
 PAIRS = [[([9, 8, 7], [6, 5, 10, 11]), ([20, 21], [22, UNK, 23])], [([30] * 10 + [31], [32] * 9)], [([40, 41, 42], [])]]
+Pairs = list[tuple[list[int], list[int]]]
 
 
 def document(source: list[int], target: list[int]) -> list[int]:
     return [CLS, *source, SEP, *target, SEP] if target else [CLS, *source, SEP]
 
 
-def row(seq_len: int, pairs: list[tuple[list[int], list[int]]]) -> list[int]:
+def row(seq_len: int, pairs: Pairs) -> list[int]:
+    """Documents as packing lays them out, with padding after them."""
     tokens = [id for pair in pairs for id in document(*pair)]
     return tokens + [PAD] * (seq_len - len(tokens))
 
 
-@given(st.lists(st.lists(st.one_of(PAIR, st.tuples(TEXT, st.just([]))), max_size=3), min_size=1, max_size=4))
-def test_every_token_of_a_target_and_its_end_is_predicted_from_the_slot_before_it(rows):
+def check_predictions(objective: Objective, rows: list[Pairs], of_pair, spare: int) -> None:
+    """Check that nothing is masked, and that each row has the wanted predictions, and then unused places.
+
+    Args:
+        of_pair: the slots in a document that predict, and their labels.
+        spare: slots of a row that have no place for a prediction.
+    """
     seq_len = max(8, *(sum(len(document(*pair)) for pair in pairs) for pairs in rows))
-    wanted = []
-    for pairs in rows:
-        predictions, start = [], 0
-        for source, target in pairs:
-            ends = [*target, SEP] if target else []
-            first = start + len(source) + 1  # the slot of the [SEP] after the source
-            predictions += [(first + i, id) for i, id in enumerate(ends) if id == SEP or id > MASK]
-            start += len(document(source, target))
-        wanted.append(predictions)
-    check_predictions(PrefixTokens(VOCABULARY), np.array([row(seq_len, pairs) for pairs in rows]), wanted, seq_len - 3)
+    tokens = np.array([row(seq_len, pairs) for pairs in rows])
+    masked = objective(masks.rows_of(tokens), 0.15)
+    assert (masked.tokens == tokens.reshape(-1)).all()
+    assert len(masked.labels) == len(tokens) * objective.slots(seq_len) == len(tokens) * (seq_len - spare)
+    positions, labels = (part.reshape(len(tokens), -1).tolist() for part in (masked.positions, masked.labels))
+    for number, pairs in enumerate(rows):
+        start, wanted = number * seq_len, []
+        for pair in pairs:
+            wanted += [(start + slot, label) for slot, label in of_pair(*pair) if label not in {UNK, MASK, SPECIAL}]
+            start += len(document(*pair))
+        found = list(zip(positions[number], labels[number], strict=True))
+        assert found[: len(wanted)] == wanted
+        assert set(found[len(wanted) :]) <= {(number * seq_len, IGNORED)}
 
 
-def batch(rows: list[list[tuple[list[int], list[int]]]]) -> dict[str, Tensor]:
+@given(st.lists(st.lists(st.tuples(TEXT, st.just([])), max_size=4), min_size=1, max_size=5))
+def test_every_ordinary_token_is_predicted_from_the_slot_before_it(rows):
+    check_predictions(CausalTokens(VOCABULARY), rows, lambda text, _: enumerate(text), spare=2)
+
+
+@given(st.lists(st.lists(st.tuples(SOURCE, st.one_of(SOURCE, st.just([]))), max_size=3), min_size=1, max_size=4))
+def test_every_token_of_a_target_and_its_end_is_predicted_from_the_slot_before_it(rows):
+    def predictions(source, target):
+        return enumerate([*target, SEP] if target else [], len(source) + 1)  # the slot of the [SEP] after the source
+
+    check_predictions(PrefixTokens(VOCABULARY), rows, predictions, spare=3)
+
+
+def test_the_label_of_a_slot_is_shown_at_the_next():
+    tokens = np.array([row(12, [([10, 11, UNK], []), ([13], [])])])
+    found = CausalTokens(VOCABULARY)(masks.rows_of(tokens), 1.0)
+    batch = batch_of(tokens, found.labels.reshape(1, -1), found.positions.reshape(1, -1))
+    batch.positions[:] = [0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 2, 3]
+    rows = BatchRows.of([batch], [OBJECTIVES["clm"]])
+    assert (rows.original == tokens).all()
+    first, second = rows.rows(0, 1).documents(VOCABULARY)[0]
+    assert first.original == first.seen == [CLS, 10, 11, UNK, SEP]
+    assert first.predictions == [ShownPrediction(1, 10, "next"), ShownPrediction(2, 11, "next")]
+    assert (second.slot, second.predictions) == (5, [ShownPrediction(1, 13, "next")])
+
+
+def batch(rows: list[Pairs]) -> dict[str, Tensor]:
     """The model's input for rows of S slots."""
     tokens = np.array([row(S, pairs) for pairs in rows])
-    lengths = [len(document(*pair)) if pair else S - filled for pairs in rows for pair, filled in with_padding(pairs)]
+    lengths = []
+    for pairs in rows:
+        of_pairs = [len(document(*pair)) for pair in pairs]
+        lengths += [length for length in (*of_pairs, S - sum(of_pairs)) if length]  # the last one is of padding
     found = PrefixTokens(VOCABULARY)(masks.rows_of(tokens), 1.0)
     return {
         "tokens": torch.from_numpy(found.tokens),
@@ -66,11 +108,6 @@ def batch(rows: list[list[tuple[list[int], list[int]]]]) -> dict[str, Tensor]:
         "masked_positions": torch.from_numpy(found.positions),
         "labels": torch.from_numpy(found.labels),
     }
-
-
-def with_padding(pairs):
-    filled = sum(len(document(*pair)) for pair in pairs)
-    return [*((pair, 0) for pair in pairs), *([(None, filled)] if filled < S else [])]
 
 
 def translator(case: str):
