@@ -64,7 +64,9 @@ def trainer(export: Path, wanted: Reference, work: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(export)
     transformers.set_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(export)
-    _require_same_encoder(model, tokenizer, wanted)
+    encoded = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        wanted.require_states(model.eval().base_model(**encoded)[0], encoded["attention_mask"])
     used = transformers.Trainer(
         model,
         transformers.TrainingArguments(str(work / "run"), max_steps=80, learning_rate=3e-3, **_QUIET),
@@ -81,20 +83,8 @@ def trainer(export: Path, wanted: Reference, work: Path) -> None:
     assert found == used.predict(used.train_dataset).predictions.argmax(1).tolist()
 
 
-_QUIET: dict[str, Any] = {
-    "per_device_train_batch_size": 8,
-    "report_to": "none",
-    "save_strategy": "no",
-    "disable_tqdm": True,
-    "use_cpu": True,
-    "seed": 0,
-}
-
-
-@torch.no_grad()
-def _require_same_encoder(model: Any, tokenizer: Any, wanted: Reference) -> None:
-    encoded = tokenizer(TEXTS, padding=True, return_tensors="pt")
-    wanted.require_states(model.eval().base_model(**encoded)[0], encoded["attention_mask"])
+_QUIET: dict[str, Any] = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": True}
+_QUIET |= {"per_device_train_batch_size": 8, "seed": 0}
 
 
 # Libraries on top of transformers
@@ -140,29 +130,21 @@ def lora(export: Path, wanted: Reference, work: Path) -> None:
 def sentence_transformers(export: Path, wanted: Reference, work: Path) -> None:
     """sentence-transformers: encode with mean pooling, train, save and load."""
     from datasets import Dataset
-    from sentence_transformers import (
-        SentenceTransformer,
-        SentenceTransformerTrainer,
-        SentenceTransformerTrainingArguments,
-    )
+    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+    from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
     model = SentenceTransformer(str(export), device="cpu")
     found = model.encode(TEXTS)
-    np.testing.assert_allclose(found, _mean_states(wanted), atol=1e-5)
+    np.testing.assert_allclose(found, [wanted.states(text).mean(0).numpy() for text in TEXTS], atol=1e-5)
     pairs = Dataset.from_dict({"anchor": SUBJECTS[:4], "positive": [f"{one} saw it." for one in SUBJECTS[:4]]})
-    settings = SentenceTransformerTrainingArguments(str(work / "run"), max_steps=3, learning_rate=1e-2, **_QUIET)
+    settings = Arguments(str(work / "run"), max_steps=3, learning_rate=1e-2, **_QUIET)
     SentenceTransformerTrainer(model, settings, pairs, loss=MultipleNegativesRankingLoss(model)).train()
     trained = model.encode(TEXTS)
     assert np.abs(trained - found).max() > 1e-3, "training has changed nothing"
     model.save_pretrained(str(work / "trained"))
-    np.testing.assert_allclose(
-        SentenceTransformer(str(work / "trained"), device="cpu").encode(TEXTS), trained, atol=1e-6
-    )
-
-
-def _mean_states(wanted: Reference) -> np.ndarray:
-    return np.stack([wanted.states(text).mean(0).numpy() for text in TEXTS])
+    again = SentenceTransformer(str(work / "trained"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(again, trained, atol=1e-6)
 
 
 def minicons(export: Path, wanted: Reference, work: Path) -> None:
@@ -222,12 +204,8 @@ class _Logits(torch.nn.Module):
 def _program(export: Path) -> torch.export.ExportedProgram:
     encoded = AutoTokenizer.from_pretrained(export)(TEXTS, padding=True, return_tensors="pt")
     dynamic = {0: torch.export.Dim("texts"), 1: torch.export.Dim("tokens", max=64)}  # as many as BERT has positions
-    return torch.export.export(
-        _Logits(export),
-        (),
-        {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]},
-        dynamic_shapes={"input_ids": dynamic, "attention_mask": dynamic},
-    )
+    inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
+    return torch.export.export(_Logits(export), (), inputs, dynamic_shapes=dict.fromkeys(inputs, dynamic))
 
 
 def _require_logits(export: Path, wanted: Reference, compute: Any) -> None:

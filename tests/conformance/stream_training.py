@@ -22,14 +22,9 @@ STEPS, EVERY = 12, 4
 
 def model() -> BertForMaskedLM:
     set_seed(0)
-    sizes: dict[str, float] = {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # trainers restore random states in part
-    return BertForMaskedLM(BertConfig(vocab_size=200, max_position_embeddings=32, **sizes))
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # trainers restore random states in part
+    return BertForMaskedLM(BertConfig(vocab_size=200, max_position_embeddings=32, **sizes, **still))
 
 
 class Log:
@@ -99,9 +94,8 @@ def by_lightning(stream: MaskedStream, out: Path, log: Log) -> torch.nn.Module:
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters())
 
-    saver = lightning.pytorch.callbacks.ModelCheckpoint(
-        out, every_n_train_steps=EVERY, save_top_k=-1, filename="{step}"
-    )
+    Saver = lightning.pytorch.callbacks.ModelCheckpoint
+    saver = Saver(out, every_n_train_steps=EVERY, save_top_k=-1, filename="{step}")
     options = {"accelerator": "cpu", "devices": 1, "logger": False, "enable_progress_bar": False}
     trainer = lightning.Trainer(max_steps=STEPS, callbacks=[saver], enable_model_summary=False, **options)
     newest = max(out.glob("*.ckpt"), key=lambda path: int(path.stem[5:]), default=None)

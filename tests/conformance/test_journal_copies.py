@@ -7,7 +7,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,10 +24,8 @@ METRICS = ("train/loss", "train/grad_norm", "speed/tokens_per_second")
 def run(tmp_path) -> Path:
     """A run of 300 steps; steps 101 to 150 were repeated after a resume."""
     config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), tmp_path / "run", track__uri="none", train__steps=2)
-    done = runs.maskwright("train", runs.write_config(tmp_path / "config.yaml", config))
-    assert done.returncode == 0, done.stderr
-    journal = tmp_path / "run" / "journal.jsonl"
-    journal.unlink()
+    runs.succeed("train", runs.write_config(tmp_path / "config.yaml", config))
+    (tmp_path / "run" / "journal.jsonl").unlink()
     write(tmp_path / "run", [*range(1, 151), *range(101, 301)])
     return tmp_path / "run"
 
@@ -42,9 +39,7 @@ def write(run: Path, steps) -> None:
 
 
 def export(run: Path, to: str, *options: str) -> str:
-    done = runs.maskwright("track", "export", run, "--to", to, *options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return runs.succeed("track", "export", run, "--to", to, *options).stdout
 
 
 def of_tensorboard(run: Path) -> list[tuple[str, int, float]]:
@@ -112,12 +107,9 @@ def test_a_killed_copy_leaves_nothing_twice(run, kind):
     lock = RunFolder(run).lock()  # a run that goes on
     command = [sys.executable, "-m", "launchers.cli", "track", "export", str(run), "--to", kind, "--follow"]
     process = subprocess.Popen(command, env=os.environ | {"WANDB_SILENT": "true"}, start_new_session=True)
-    deadline = time.monotonic() + 120
     pattern = "wandb/offline-run-*/*.wandb" if kind == "wandb" else "tensorboard/events*"
-    while sum(file.stat().st_size for file in run.glob(pattern)) < 1000:
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.05)
+    runs.wait_for(lambda: sum(file.stat().st_size for file in run.glob(pattern)) >= 1000)
+    assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     lock.close()
@@ -130,15 +122,9 @@ def test_a_killed_copy_leaves_nothing_twice(run, kind):
 def test_tensorboard_follows_a_run_while_it_trains(tmp_path):
     run = tmp_path / "run"
     config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), run, track__uri="none", train__steps=60)
-    training = subprocess.Popen(
-        [sys.executable, "-m", "launchers.cli", "train", str(runs.write_config(tmp_path / "config.yaml", config))],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 120
-    while not (run / "mlflow_run.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    path = runs.write_config(tmp_path / "config.yaml", config)
+    training = runs.start_maskwright(tmp_path / "log", "train", path, real=True)
+    runs.wait_for((run / "mlflow_run.json").exists)
     export(run, "tensorboard", "--follow")
     assert training.wait(60) == 0
     export(run, "tensorboard")

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from tests.conformance.shard_checks import Documents
 from tests.conformance.table import SHARD_TOOLS, Tool, name_of
-from tests.support import text_data
+from tests.support import runs, text_data
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shards")
     texts = [text_data.corpus(folder / f"{seed}.jsonl", 100, seed) for seed in (0, 1)]
     tokenizer = text_data.train_tokenizer(texts[0], folder / "tokenizer")
-    text_data.make("prep", "run", *(word for text in texts for word in ("--input", text)),
-                   "--tokenizer", tokenizer, "--out", folder / "data")  # fmt: skip
+    runs.succeed("prep", "run", *(word for text in texts for word in ("--input", text)),
+                 "--tokenizer", tokenizer, "--out", folder / "data")  # fmt: skip
     return folder / "data"
 
 

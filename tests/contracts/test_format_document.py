@@ -5,7 +5,6 @@ import hashlib
 import io
 import re
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +15,9 @@ from data_prep.format.manifest import MAX_MANIFEST_BYTES, MAX_VOCABULARY, DataSe
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, MAX_IDS_BYTES
 from data_prep.jobs import deduplication, task_worker
 from tests.support.datasets import make_dataset
+from tests.support.forked import ROOT
 
-TEXT = (Path(__file__).parents[2] / "docs" / "data-format.md").read_text()
-
-
+TEXT = (ROOT / "docs" / "data-format.md").read_text()
 CODE = next(code for code in re.findall(r"```python\n(.*?)```", TEXT, re.S) if "def blocks" in code)
 # With the changes that the page names for version 2, whose targets are then read in the place of words.
 CODE_FOR_TARGETS = (
@@ -46,9 +44,8 @@ def test_printed_reader(tmp_path, kind):
         np.testing.assert_array_equal(tokens, dataset.tokens(block))
         np.testing.assert_array_equal(lengths, dataset.document_lengths(block))
         assert ids == dataset.ids(block)
-        np.testing.assert_array_equal(
-            word_bits, dataset.targets(block) if kind == "targets" else dataset.word_starts(block)
-        )
+        wanted = dataset.targets(block) if kind == "targets" else dataset.word_starts(block)
+        np.testing.assert_array_equal(word_bits, wanted)
 
 
 def test_printed_reader_is_short_and_needs_numpy_alone():
@@ -136,5 +133,5 @@ def test_documented_reasons():
 
 
 def test_documented_filters():
-    page = (Path(__file__).parents[2] / "docs" / "cleaning.md").read_text()
+    page = (ROOT / "docs" / "cleaning.md").read_text()
     assert [form for form in filter_forms() if f"| `--filter {form}`" not in page] == []

@@ -21,8 +21,6 @@ pytest.importorskip("mkdocs", reason="the extra docs is not installed")
 @pytest.fixture(scope="module")
 def reference() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generated_reference", ROOT / "docs/hooks/generated_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -9,16 +9,7 @@ import torch
 from scipy.stats import entropy
 
 from data_prep.common.errors import UserError
-from experiments.dependencies import (
-    PairScorer,
-    Sentence,
-    attached,
-    chain,
-    chosen,
-    parse,
-    spanning_tree,
-    wins,
-)
+from experiments.dependencies import PairScorer, Sentence, attached, chain, chosen, parse, spanning_tree, wins
 from tests.support.tiny_models import tiny_model
 from tests.support.wordpiece_set import WORDS, source, wordpiece_set
 
@@ -88,9 +79,8 @@ def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dependencies")
     wordpiece_set(folder / "data", [[[6, 7, 8]]], [source("text", "", 0, 1, 1, 3)])
     tokenizer = folder / "data/tokenizer/tokenizer.json"
-    return SimpleNamespace(
-        masked=tiny_model(folder / "mlm", tokenizer), causal=tiny_model(folder / "clm", tokenizer, causal=True)
-    )
+    masked, causal = tiny_model(folder / "mlm", tokenizer), tiny_model(folder / "clm", tokenizer, causal=True)
+    return SimpleNamespace(masked=masked, causal=causal)
 
 
 def test_scores_are_those_of_transformers(folders):
@@ -117,9 +107,8 @@ def test_scores_are_those_of_transformers(folders):
     for i, j in itertools.permutations(range(3), 2):
         (state, p), (state_ij, p_ij) = read(parts[i], parts[i]), read(parts[i] + parts[j], parts[i])
         expected["distance"][i, j] = (state.mean(0) - state_ij.mean(0)).norm()
-        expected["pointwise"][i, j] = sum(
-            float((p[k, ids[place]] / p_ij[k, ids[place]]).log()) for k, place in enumerate(parts[i])
-        )
+        of_i = ids[parts[i]]
+        expected["pointwise"][i, j] = (p[range(len(of_i)), of_i] / p_ij[range(len(of_i)), of_i]).log().sum()
         of_j = read(parts[i] + parts[j], parts[j])[1]
         for put in itertools.product(range(len(WORDS)), repeat=len(parts[j])):  # the exact mean over all words j
             given = read(parts[i], parts[i], dict(zip(parts[j], put, strict=True)))[1]
@@ -130,9 +119,8 @@ def test_scores_are_those_of_transformers(folders):
         tolerance = {"rel": 0.1} if name == "information" else {"abs": 1e-3}
         mean = (expected[name] + expected[name].T) / 2
         np.testing.assert_array_equal(values, values.T)
-        assert values[~np.eye(3, dtype=bool)].tolist() == pytest.approx(
-            mean[~np.eye(3, dtype=bool)].tolist(), **tolerance
-        )
+        others = ~np.eye(3, dtype=bool)
+        assert values[others].tolist() == pytest.approx(mean[others].tolist(), **tolerance)
 
 
 def test_a_causal_model_is_refused(folders):

@@ -2,15 +2,8 @@
 
 from experiments.sst2_finetuning import split
 
-ROWS = [
-    ("a fine old ship ", "1"),
-    ("fine old", "1"),
-    ("old ship", "0"),
-    ("a dull film", "0"),
-    ("film", "0"),
-    ("fine film", "1"),
-    ("ship old", "0"),
-]
+ROWS = [("a fine old ship ", "1"), ("fine old", "1"), ("old ship", "0"), ("a dull film", "0"), ("film", "0")]
+ROWS += [("fine film", "1"), ("ship old", "0")]
 
 
 def test_nothing_that_is_part_of_a_held_out_sentence_is_trained_on():

@@ -131,14 +131,11 @@ def change(value: float, half: float) -> dict[str, float]:
     return {"value": value, "low": value - half, "high": value + half}
 
 
-def test_the_p_value_of_a_jackknife_interval_is_students():
-    assert p_value(change(2.0, 2.0)) == pytest.approx(0.05)
-    assert p_value(change(-2.0, 2.0)) == pytest.approx(0.05)
+def test_a_change_is_marked_only_if_it_is_significant_among_all_layers():
+    """By Student's p-value of the interval of a jackknife."""
+    assert p_value(change(2.0, 2.0)) == p_value(change(-2.0, 2.0)) == pytest.approx(0.05)
     assert p_value(change(4.0, 2.0)) < 0.004
     assert p_value(change(0.0, 0.0)) == 1
-
-
-def test_a_change_is_marked_only_if_it_is_significant_among_all_layers():
     assert marked([change(2.1, 2.0)], 0) == "+2.100 ± 2.000*"
     assert marked([change(2.1, 2.0), change(0, 1)], 0) == "+2.100 ± 2.000"
     assert marked([change(-6.0, 2.0), change(0, 1)], 0) == "-6.000 ± 2.000*"
@@ -157,11 +154,7 @@ def test_what_is_lost_and_regained_is_read_at_the_lowest_inner_layer():
 
 
 def test_right_pairs_are_counted_by_set():
-    by = {
-        "UID:b": {"accuracy": 0.25, "pairs": 4},
-        "UID:a": {"accuracy": 0.5, "pairs": 3},
-        "field:x": {"accuracy": 1.0, "pairs": 7},
-    }
-    right, pairs = by_set({"by": by})
+    figures = (("UID:b", 0.25, 4), ("UID:a", 0.5, 3), ("field:x", 1.0, 7))
+    right, pairs = by_set({"by": {name: {"accuracy": share, "pairs": n} for name, share, n in figures}})
     assert right.tolist() == [1.5, 1.0]
     assert pairs.tolist() == [3, 4]

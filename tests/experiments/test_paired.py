@@ -28,7 +28,6 @@ def test_only_clear_differences_are_significant_and_one_family_is_stricter():
     first, second = compare([(better, base), (base, base)], np.full(200, 5.0))
     assert first.is_significant
     assert first.difference == pytest.approx((better - base).sum() / 1000)
-    assert first.interval is not None
     assert first.interval[0] < first.difference < first.interval[1]
     assert not second.is_significant
     assert second.verdict == "not significant"

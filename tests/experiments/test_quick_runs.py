@@ -68,11 +68,7 @@ EXPERIMENTS = [  # in this order: later ones use models of earlier ones
     ("loss_and_compute", TEXT, "Predicted before it began"),
     ("layers.by_objective", f"{TEXT} --also models/1-grams --shuffled", "| 1-grams | shuffled words | predicted |"),
     ("dependencies", "small/models/natural --treebank treebank.conllu --work trees", "linear chain"),
-    (
-        "word2vec",
-        f"small/models/natural --data small/data/train --similarity pairs.txt {SST2} --work w",
-        "CBOW",
-    ),
+    ("word2vec", f"small/models/natural --data small/data/train --similarity pairs.txt {SST2} --work w", "CBOW"),
     ("starting_points", "--train source.txt --valid target.txt --general small/models/natural --work start", "bits a"),
     ("translation", "--train source.txt target.txt --valid few.txt few.txt --work translation", "BLEU"),
     ("babylm", "--input books.jsonl --work babylm --pairs blimp.jsonl", "| causal | averaged |"),

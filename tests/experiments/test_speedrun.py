@@ -18,6 +18,7 @@ from benchmarks.speedrun_recipes import IDEAS, OURS, SEQ_LEN, Setting, best_of, 
 from benchmarks.speedrun_runs import Bench, Point, Result, easiest, training_times
 from data_prep.common.errors import UserError
 from pretrain.config import Config
+from pretrain.run import Entry
 from tests.support.forked import ROOT, run_forked
 
 
@@ -163,11 +164,9 @@ def test_sides_take_turns_and_ours_trains_longer_until_it_reaches_the_target():
     bench = FakeBench()
     args = Namespace(search_tokens=10**6, search_runs=3, seeds=3, minutes=1, share=0.6, tries=4)
     results = speedrun.compare(bench, args)
-    turns = (
-        "trainer 0, usual recipe 0, our recipe 0, our recipe 1, usual recipe 1, trainer 1, trainer 2, usual recipe 2"
-    )
-    ours = ", our recipe 0, our recipe 1, our recipe 2"
-    assert ", ".join(bench.log[3:]) == f"{turns}, our recipe 2{ours}{ours}"
+    ours = ["our recipe 0", "our recipe 1", "our recipe 2"]
+    turns = ["trainer 0", "usual recipe 0", *ours[:2], "usual recipe 1", "trainer 1", "trainer 2", "usual recipe 2"]
+    assert bench.log[3:] == [*turns, "our recipe 2", *ours, *ours]
     assert (results.usual, results.reached) == (Setting(), True)
     args.tries = 1
     assert not speedrun.compare(bench, args).reached
@@ -176,35 +175,23 @@ def test_sides_take_turns_and_ours_trains_longer_until_it_reaches_the_target():
 def test_each_idea_that_changes_a_recipe_is_added_alone_and_removed_alone():
     args = Namespace(search_tokens=10**6, quick=False)
     arms = speedrun.arms(Setting("modernbert"), args)
-    assert {change for recipe, change in arms if recipe == "ours"} == {
-        "",
-        *(f"with {idea}" for idea in IDEAS if idea not in OURS),
-        *(f"without {idea}" for idea in OURS[1:]),
-    }
-    usual = {change for recipe, change in arms if recipe == "usual"}
+    ours, usual = ({change for of, change in arms if of == recipe} for recipe in ("ours", "usual"))
+    added = {f"with {idea}" for idea in IDEAS if idea not in OURS}
+    assert ours == {"", *added, *(f"without {idea}" for idea in OURS[1:])}
     assert usual == {"", *(f"with {idea}" for idea in IDEAS if idea != "ModernBERT's form")}
     assert arms["ours", "without Muon"]["optim.name"] == "adamw"
 
 
-def test_texts_with_frequent_words_are_easiest():
-    assert easiest(["the the sea", "zygote quark", "the sea the", "quark fjord the"]) == [0, 2]
-
-
 def test_slots_and_seconds_are_counted_from_the_start_of_the_first_step(tmp_path):
-    lines = [
-        {
-            "step": step,
-            "time": 100.0 + 7 * step,
-            "metrics": {"train/loss": 1.0, "speed/step_seconds": 5.0},
-            "batch": {"rows": 4 * step, "seq_len": 64},
-        }
-        for step in (1, 2)
-    ]
-    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    metrics = {"train/loss": 1.0, "speed/step_seconds": 5.0}
+    lines = [Entry(step, 100.0 + 7 * step, metrics, {"rows": 4 * step, "seq_len": 64}).to_line() for step in (1, 2)]
+    (tmp_path / "journal.jsonl").write_bytes(b"".join(lines))
     assert training_times(tmp_path / "journal.jsonl") == {1: (256, 5.0), 2: (768, 12.0)}
 
 
-def test_ratios_are_geometric_means_with_intervals_on_logarithms():
+def test_figures_of_the_page():
+    """Frequent words are easy. Ratios are geometric means, with intervals on logarithms."""
+    assert easiest(["the the sea", "zygote quark", "the sea the", "quark fjord the"]) == [0, 2]
     assert ratio({0: 2.0, 1: 8.0}, {0: 1.0, 1: 1.0}).startswith("4.00 (")
     low, high = ratio({0: 2.0, 1: 2.2, 2: 2.42}, {0: 1.0, 1: 1.0, 2: 1.0})[6:-1].split(" to ")
     assert float(low) * float(high) == pytest.approx(2.2**2, rel=0.01)
@@ -218,13 +205,11 @@ def test_ratios_are_geometric_means_with_intervals_on_logarithms():
 def test_each_ratio_compares_equal_losses(ours, alone, together):
     """Ours is at 6 after 18 seconds, and at 5 after 30. The usual recipe ends at 6 in the Trainer and at 5 here."""
     bench = Bench(*[None] * 2, {"layers": 4, "hidden": 192}, 8192, 2, "fp32")
-    sides = [
-        {seed: Result("r", seed, (point,), "") for seed in range(2)} for point in (Point(1, 60, 6), Point(1, 75, 5))
-    ]
+    ends = (Point(1, 60, 6), Point(1, 75, 5))
+    sides = [{seed: Result("r", seed, (point,), "") for seed in range(2)} for point in ends]
     text = page(Comparison(bench, 9.0, Setting(), {}, *sides, {seed: result(*ours) for seed in range(2)}))
-    rows = {
-        line.split("|")[1].split(":")[0].strip(): line.split("|")[2].strip() for line in text.split("\n") if "|" in line
-    }
+    cells = [line.split("|") for line in text.split("\n") if "|" in line]
+    rows = {name.split(":")[0].strip(): value.strip() for _, name, value, *_ in cells}
     assert (rows["recipe alone"], rows["together"]) == (alone, together)
 
 

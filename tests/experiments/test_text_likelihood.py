@@ -31,13 +31,9 @@ def folder(tmp_path_factory):
     return folder
 
 
-def held_out_rows(folder) -> HeldOut:
-    return HeldOut(Dataset(folder / "data"), Masks(10, ROW, 0.3))
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def held_out(folder) -> HeldOut:
-    return held_out_rows(folder)
+    return HeldOut(Dataset(folder / "data"), Masks(10, ROW, 0.3))
 
 
 def documents_of_rows(held_out: HeldOut) -> list[list[list[int]]]:
@@ -76,13 +72,13 @@ def integral(model, documents: list[list[int]]) -> float:
 
 
 @pytest.fixture(scope="module")
-def repeated(folder) -> list[RowLikelihoods]:
+def repeated(folder, held_out) -> list[RowLikelihoods]:
     """Independent estimates of four draws each."""
     model, found = open_model(folder / "mlm"), []
     with pytest.MonkeyPatch.context() as patched:
         for seed in range(150):
             patched.setattr(text_likelihood, "_SEED", seed)
-            found.append(row_likelihoods(held_out_rows(folder), model, 4))
+            found.append(row_likelihoods(held_out, model, 4))
     return found
 
 
@@ -100,15 +96,12 @@ def test_the_bound_is_the_integral_over_rates(folder, held_out, repeated):
 def test_a_causal_model_gives_the_sum_over_the_same_tokens(folder, held_out):
     model, _ = load_language_model(folder / "clm")
     found = row_likelihoods(held_out, open_model(folder / "clm"), 2)
-    expected = [
-        -sum(
-            log_probabilities(model, document[:place])[-1, id].item()
-            for document in documents
-            for place, id in enumerate(document)
-            if id > MASK
-        )
-        for documents in documents_of_rows(held_out)
-    ]
+
+    def exact(document):
+        places = (place for place, id in enumerate(document) if id > MASK)
+        return -sum(log_probabilities(model, document[:place])[-1, document[place]].item() for place in places)
+
+    expected = [sum(map(exact, documents)) for documents in documents_of_rows(held_out)]
     assert found.nats == pytest.approx(expected, rel=1e-5)
     masked = row_likelihoods(held_out, open_model(folder / "mlm"), 2)
     assert found.tokens.tolist() == masked.tokens.tolist()
@@ -119,6 +112,5 @@ def test_masks_of_a_row_do_not_depend_on_the_rows_read_with_it(folder, held_out,
     together: RowLikelihoods = row_likelihoods(held_out, open_model(folder / "mlm"), 4)
     monkeypatch.setattr("evaluation.likelihood.held_out_loss._SLOTS", ROW)
     alone = row_likelihoods(held_out, open_model(folder / "mlm"), 4)
-    assert sorted(alone.nats) == pytest.approx(
-        sorted(together.nats), rel=1e-5
-    )  # read together, they are in another order
+    # Read together, they are in another order.
+    assert sorted(alone.nats) == pytest.approx(sorted(together.nats), rel=1e-5)

@@ -8,17 +8,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from data_prep.common.errors import UserError
+from experiments import word2vec
 from experiments.mean_of_embeddings import save_word_vectors
-from experiments.word2vec import (
-    bootstrap_p,
-    cosines,
-    embeddings_of,
-    joined,
-    occurrences,
-    read_similarities,
-    resampled,
-    spearman,
-)
+from experiments.word2vec import bootstrap_p, embeddings_of, joined, read_similarities, spearman
 
 WORDS = ["sun", "moon", "star"]
 VECTORS = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, -2.0]])
@@ -59,14 +51,14 @@ def test_the_correlation_is_spearmans_with_ties():
     assert spearman(np.arange(9.0), np.arange(9.0) ** 3) == pytest.approx(1)
     assert spearman(np.ones(9), np.arange(9.0)) == 0
     vectors = np.array([[1.0, 0.0], [3.0, 4.0], [0.0, 0.0]])  # the last has no direction
-    assert cosines(vectors, [0, 1, 0], [1, 1, 2]).tolist() == pytest.approx([0.6, 1.0, 0.0])
+    assert word2vec.cosines(vectors, [0, 1, 0], [1, 1, 2]).tolist() == pytest.approx([0.6, 1.0, 0.0])
 
 
 def test_bootstrap_samples_are_paired_and_the_p_value_is_two_sided():
     rng = np.random.default_rng(1)
     human = rng.normal(size=200)
     close, far = human + rng.normal(size=200), human + 4 * rng.normal(size=200)
-    drawn = resampled({"close": close, "again": close.copy(), "far": far}, human)
+    drawn = word2vec.resampled({"close": close, "again": close.copy(), "far": far}, human)
     np.testing.assert_array_equal(drawn["close"], drawn["again"])
     assert np.mean(drawn["close"]) == pytest.approx(spearman(close, human), abs=0.02)
     assert bootstrap_p(drawn["close"] - drawn["far"]) < 0.01
@@ -77,7 +69,7 @@ def test_bootstrap_samples_are_paired_and_the_p_value_is_two_sided():
 
 def test_contexts_are_the_first_occurrences():
     text = [["a", "x", "b"], ["x", "x"]]
-    found = list(occurrences(text, {"x", "b"}, 2))
+    found = list(word2vec.occurrences(text, {"x", "b"}, 2))
     assert found == [("x", ["a"], ["b"]), ("b", ["a", "x"], []), ("x", [], ["x"])]
 
 

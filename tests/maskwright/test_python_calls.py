@@ -39,10 +39,8 @@ class Made(NamedTuple):
 def _commands_are_forked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if forked.fits(runs.environment()):
-            patch.setattr(
-                "launchers.local.run_commands.subprocess",
-                SimpleNamespace(**vars(subprocess) | {"Popen": forked.ForkedWithPipe}),
-            )
+            forking = SimpleNamespace(**vars(subprocess) | {"Popen": forked.ForkedWithPipe})
+            patch.setattr("launchers.local.run_commands.subprocess", forking)
         yield
 
 
@@ -65,6 +63,7 @@ def test_a_data_set_is_that_of_the_command(made, tmp_path, capsys):
     assert prep.tree(Path(made.data)) == prep.tree(tmp_path / "data")
     assert (made.data.documents, made.data.train.documents + made.data.valid.documents) == (300, 300)
     assert made.data.tokens == made.data.train.tokens + made.data.valid.tokens
+    assert made.data.train.path.endswith("train")
     capsys.readouterr()
     made.data.show(2)
     shown = runs.succeed("prep", "show", tmp_path / "data/train", "2").stdout
@@ -102,11 +101,10 @@ def test_a_report_shows_its_page_in_a_frame_that_reaches_nothing(made):
 def test_a_model_gives_the_figures_of_the_commands(made, tmp_path):
     model = made.run.export()
     assert model == made.run.export() == made.run.checkpoints[6].parents[1] / "exports/step-00000006"
-    runs.succeed(
-        "evaluate", model, "--data", made.data.valid.path, "--rows", "20", "--json", tmp_path / "of_command.json"
-    )
-    mw.evaluate(model, made.data.valid, rows=20, out=tmp_path / "of_call.json")
-    assert (tmp_path / "of_call.json").read_text() == (tmp_path / "of_command.json").read_text()
+    ours, theirs = tmp_path / "of_call.json", tmp_path / "of_command.json"
+    runs.succeed("evaluate", model, "--data", made.data.valid.path, "--rows", "20", "--json", theirs)
+    mw.evaluate(model, made.data.valid, rows=20, out=ours)
+    assert ours.read_text() == theirs.read_text()
     filled = mw.fill(made.run, ["never [MASK]", "the [MASK] [MASK]"], top=2)
     assert filled[["text", "mask"]].drop_duplicates().values.tolist()[1:] == [["the [MASK] [MASK]", n] for n in (0, 1)]
     words = ("fill", made.run.path, "never [MASK]", "--top", "2", "--json")
@@ -115,10 +113,7 @@ def test_a_model_gives_the_figures_of_the_commands(made, tmp_path):
 
 
 REFUSED: list[tuple[Callable[[Made], Any], str]] = [
-    (
-        lambda made: mw.train(made.config, {"train.stpes": 5}),
-        "override train.stpes: Unknown key train.stpes. Did you mean train.steps?",
-    ),
+    (lambda made: mw.train(made.config, {"train.stpes": 5}), "override train.stpes: Unknown key train.stpes. Did you"),
     (lambda made: mw.train(made.config, procs=0), "--procs"),
     (lambda made: mw.train(made.config, {"run.seed": 8}), "run.seed"),
     (lambda made: mw.Run(made.text), "a run folder"),
@@ -129,6 +124,7 @@ REFUSED: list[tuple[Callable[[Made], Any], str]] = [
     (lambda made: mw.prepare(made.text, made.tokenizer, made.data), "was prepared with --valid-fraction 0.1"),
     (lambda made: mw.train_tokenizer(made.text, made.tokenizer), "exists and is not an empty folder"),
     (lambda made: made.data.valid.valid, "has no held-out part"),
+    (lambda made: made.data.valid.train, "is the held-out part. Name the folder above it"),
     (lambda made: mw.evaluate(made.run), "Nothing to evaluate on."),
     (lambda made: mw.evaluate(made.run, made.data.valid, limit=3), "--limit is used only with --pairs."),
     (lambda made: mw.show_masks("a", made.tokenizer, {"masking.rate": 2}), "masking.rate"),
@@ -161,11 +157,7 @@ def test_a_call_shows_the_options_of_its_command_and_takes_no_others(made):
 
 WORDS: list[tuple[str, dict[str, Any], str]] = [
     ("tokenizer train", {"lowercase": False, "strip_accents": False, "out": Path("a")}, "--out=a --no-lowercase --"),
-    (
-        "tokenizer train",
-        {"input": ["a", Path("b=c")], "strip_accents": True},
-        "--input=a --input=b=c --strip-accents --",
-    ),
+    ("tokenizer train", {"input": ["a", Path("=c")], "strip_accents": True}, "--input=a --input==c --strip-accents --"),
     ("evaluate", {"models": ("-a", "b"), "out": "c.json", "seq_len": 64}, "--seq-len=64 --json=c.json -- -a b"),
     ("prep show", {"location": "a", "number": np.int64(2)}, "-- a 2"),
     ("tokenizer train", {"input": ["a", None], "out": "b"}, "--input=a --out=b --"),
@@ -255,12 +247,6 @@ def test_progress_in_a_cell_replaces_the_line_before(monkeypatch, capsys):
     assert shown == ["step 1/9 | loss 2", " 50% of 2 tasks", "step 3/9 | loss 1", "step 3/9 | loss 1"]
     printed = ["a script, which has imported ipykernel", "Starting", "step 2/9 | eval loss 2"]
     assert capsys.readouterr().out.splitlines() == printed
-
-
-def test_the_held_out_part_is_never_the_part_to_train_on(made):
-    assert made.data.train.path.endswith("train")
-    with pytest.raises(mw.UserError, match=r"is the held-out part\. Name the folder above it"):
-        _ = made.data.valid.train
 
 
 def test_damaged_lines_of_the_journal_are_left_out_and_counted(made, tmp_path, capsys):

@@ -104,12 +104,6 @@ def test_appended_tasks_change_no_earlier_answer(kind, tmp_path):
         assert resolved(kind, tasks[:count], part, 2, max_bytes=3_000) == whole[:count]
 
 
-def test_a_later_document_that_links_two_does_not_drop_the_second(tmp_path):
-    first, second, bridge = [1, 2], [3, 4], [1, 3]
-    tasks = [np.array(rows, dtype=np.uint64) for rows in ([first, second], [bridge], [[9, 3]], [[9, 8]])]
-    assert resolved("near", tasks, tmp_path) == [[], [0], [0], [0]]  # the last resembles a dropped one alone
-
-
 @pytest.mark.parametrize("kind,columns", [("exact", 2), ("near", 4)])
 @pytest.mark.parametrize("copies", [False, True])
 def test_memory_is_bounded(kind, columns, copies, tmp_path):

@@ -41,9 +41,9 @@ def texts(documents: list[list[str]]) -> list[str]:
     return [" ".join(words) for words in documents]
 
 
-def shared(ones: list[list[str]], others: list[list[str]], threshold: float = 0.7) -> float:
+def shared(ones: list[list[str]], others: list[list[str]]) -> float:
     """The share of pairs that have a band in common."""
-    return float((signatures(texts(ones), threshold) == signatures(texts(others), threshold)).any(axis=1).mean())
+    return float((signatures(texts(ones), 0.7) == signatures(texts(others), 0.7)).any(axis=1).mean())
 
 
 def test_bands_and_rows():
@@ -75,16 +75,8 @@ def test_detection_follows_the_theory(similarity):
     theory = float(np.mean([detection_probability(each, 16, 8) for each in exact]))
     share = shared(ones, others)
     assert share == pytest.approx(theory, abs=4 * np.sqrt(theory * (1 - theory) / 300) + 0.01)
-    if similarity == 0.9:
-        assert share > 0.99
-    if similarity == 0.5:
-        assert share < 0.15
-
-
-def test_a_lower_threshold_finds_more():
-    ones, others = pairs(0.6, 100, 500)
-    assert shared(ones, others, 0.4) > 0.95
-    assert shared(ones, others, 0.9) < 0.05
+    assert share > 0.99 or similarity < 0.9
+    assert share < 0.15 or similarity > 0.5
 
 
 def mutated(sequence: str, identity: float, letters: str, rng: random.Random) -> str:
@@ -112,16 +104,12 @@ def test_short_documents():
     assert hashes.shape == (5, 16)
     assert not hashes[:3].any()
     assert hashes[3].all()
+    assert len(set(hashes[3].tolist())) == 16, "bands differ"
     assert (hashes[3] == hashes[4]).all()
     assert signatures([], 0.7).shape == (0, 16)
     ones, others = pairs(0.0, 200, 6)
     assert shared(ones, others) == 0
     assert shared(ones, ones) == 1
-
-
-def test_bands_differ_from_each_other():
-    one_shingle = signatures(["five words make one shingle"], 0.7)[0]
-    assert len(set(one_shingle.tolist())) == 16
 
 
 def test_signatures_depend_on_the_text_alone(monkeypatch):
@@ -134,7 +122,5 @@ def test_signatures_depend_on_the_text_alone(monkeypatch):
     assert (signatures(texts(ones), 0.7) == whole).all()
     assert (np.concatenate([signatures([text], 0.7) for text in texts(ones)]) == whole).all()
     # the same in every process and on every machine
-    assert signatures(["the quick brown fox jumps over the lazy dog"], 0.8)[0, :2].tolist() == [
-        2332135150721178723,
-        13880405481564707469,
-    ]
+    golden = [2332135150721178723, 13880405481564707469]
+    assert signatures(["the quick brown fox jumps over the lazy dog"], 0.8)[0, :2].tolist() == golden

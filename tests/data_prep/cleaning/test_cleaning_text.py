@@ -8,14 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.cleaning import repetition
-from data_prep.cleaning.repetition import (
-    MAX_DUPLICATE_NGRAM_CHARACTERS,
-    MAX_TOP_NGRAM_CHARACTERS,
-    duplicate_line_shares,
-    duplicate_ngram_shares,
-    repetitive,
-    top_ngram_shares,
-)
+from data_prep.cleaning.repetition import MAX_DUPLICATE_NGRAM_CHARACTERS, MAX_TOP_NGRAM_CHARACTERS, repetitive
 from data_prep.cleaning.word_hashes import split_words
 from tests.support.small_tokenizers import demo_texts
 
@@ -80,12 +73,9 @@ def test_line_and_paragraph_rules(rule, monkeypatch):
     assert repetitive([text]).tolist() == [False], "another rule found it"
 
 
-@pytest.mark.parametrize("make", [top_ngram, duplicate_ngram])
 @pytest.mark.parametrize("n", range(2, 11))
-def test_ngram_rules(n, make, monkeypatch):
-    bounds = MAX_TOP_NGRAM_CHARACTERS if make is top_ngram else MAX_DUPLICATE_NGRAM_CHARACTERS
-    if n not in bounds:
-        return
+def test_ngram_rules(n, monkeypatch):
+    make, bounds = (top_ngram, MAX_TOP_NGRAM_CHARACTERS) if n < 5 else (duplicate_ngram, MAX_DUPLICATE_NGRAM_CHARACTERS)
     text = make(n)
     assert repetitive(["other words", text, text]).tolist() == [False, True, True]
     monkeypatch.setitem(bounds, n, 1.0)
@@ -100,10 +90,10 @@ def test_published_bounds():
 
 
 def test_line_shares():
-    assert duplicate_line_shares("a\nb\n\n \nc") == (0.0, 0.0)
-    assert duplicate_line_shares("") == (0.0, 0.0)
-    assert duplicate_line_shares("aaa\nb\n aaa\n\naaa ") == pytest.approx((2 / 4, 6 / 10))
-    assert duplicate_line_shares("a\nb\n\na\n\na\nb", "\n\n") == pytest.approx((1 / 3, 3 / 7))
+    shares = repetition.duplicate_line_shares
+    assert shares("a\nb\n\n \nc") == shares("") == (0.0, 0.0)
+    assert shares("aaa\nb\n aaa\n\naaa ") == pytest.approx((2 / 4, 6 / 10))
+    assert shares("a\nb\n\na\n\na\nb", "\n\n") == pytest.approx((1 / 3, 3 / 7))
 
 
 def slow_top_share(words: list[str], n: int) -> float:
@@ -127,8 +117,9 @@ def slow_duplicate_share(words: list[str], n: int) -> float:
 @settings(deadline=None)
 def test_ngram_shares_against_plain_python(texts, n):
     words = split_words([" ".join(text) for text in texts])
-    assert top_ngram_shares(words, n).tolist() == pytest.approx([slow_top_share(text, n) for text in texts])
-    assert duplicate_ngram_shares(words, n).tolist() == pytest.approx([slow_duplicate_share(text, n) for text in texts])
+    tops, repeats = repetition.top_ngram_shares(words, n), repetition.duplicate_ngram_shares(words, n)
+    assert tops.tolist() == pytest.approx([slow_top_share(text, n) for text in texts])
+    assert repeats.tolist() == pytest.approx([slow_duplicate_share(text, n) for text in texts])
 
 
 def test_ordinary_prose_is_kept():

@@ -1,5 +1,6 @@
 """The shard format: round trips, byte reproducibility, and every kind of damage found and named."""
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -16,7 +17,7 @@ from data_prep.format import Dataset, ShardWriter
 from data_prep.format.manifest import index_fingerprint
 from data_prep.format.shard_format import read_index, token_dtype
 from data_prep.inspection import verify_data_set
-from tests.support.datasets import documents_of, make_dataset, random_dataset
+from tests.support.datasets import documents_of, edit_manifest, make_dataset, random_dataset
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 99_999), min_size=1, max_size=40), min_size=1, max_size=30)
 
@@ -31,14 +32,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    DOCUMENTS,
-    st.sampled_from([1, 7, 50]),
-    st.sampled_from([1, 500, 1 << 20]),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-)
+@given(DOCUMENTS, st.sampled_from([1, 7, 50]), st.sampled_from([1, 500, 1 << 20]), *[st.booleans()] * 3)
 def test_round_trip(tmp_path_factory, documents, block_tokens, shard_bytes, wide, with_words, with_targets):
     folder = tmp_path_factory.mktemp("set")
     vocab_size = 100_000 if wide else 65_536
@@ -104,18 +98,13 @@ def test_dtype_turns_at_65536_ids():
         ([7], [1], False, np.array([True]), "targets come with every"),
     ],
 )
-def test_writer_refuses_what_it_cannot_hold_and_leaves_no_partial_shard(
-    tmp_path, ids, lengths, made_for_targets, targets, reason
-):
+def test_a_refused_batch_leaves_no_partial_shard(tmp_path, ids, lengths, made_for_targets, targets, reason):
     def add(writer):
         writer.add(np.array([5]), np.array([1]), targets=np.array([True]) if made_for_targets else None)
         writer.add(np.array(ids), np.array(lengths), targets=targets)
 
     writer = ShardWriter(tmp_path, 0, np.dtype("<u2"), block_tokens=1, targets=made_for_targets)
-    with (
-        pytest.raises(ValueError, match=reason),
-        writer,
-    ):
+    with pytest.raises(ValueError, match=reason), writer:
         add(writer)
     assert not list(tmp_path.iterdir())
 
@@ -130,10 +119,8 @@ def test_batches_do_not_change_the_bytes(tmp_path_factory, documents, block_toke
     with ShardWriter(folder / "batched", 0, np.dtype("<u4"), block_tokens) as writer:
         for start, stop in itertools.pairwise(bounds):
             batch = documents[start:stop]
-            writer.add(
-                np.array(list(itertools.chain(*batch)), dtype=int),
-                np.array([len(document) for document in batch], dtype=int),
-            )
+            lengths = np.array([len(document) for document in batch], dtype=int)
+            writer.add(np.array(list(itertools.chain(*batch)), dtype=int), lengths)
     assert all_bytes(folder / "batched") == all_bytes(folder / "single" / "shards")
 
 
@@ -159,10 +146,10 @@ def test_stock_webdataset_reads_it(tmp_path, with_ids):
 
 def test_swapped_shards_are_noticed(dataset):
     shards = json.loads((dataset.path / "manifest.json").read_bytes())["shards"]
-    _edit_manifest(dataset, shards=shards[::-1])
+    edit_manifest(dataset.path, shards=shards[::-1])
     with pytest.raises(DamagedData, match="the index fingerprint is"):
         Dataset(dataset.path)
-    _edit_manifest(dataset, index_fingerprint=...)  # a data set of an earlier version
+    edit_manifest(dataset.path, index_fingerprint=...)  # a data set of an earlier version
     reopened = Dataset(dataset.path)
     with pytest.raises(DamagedData, match="fingerprint"):
         reopened.check_indexes()
@@ -186,8 +173,7 @@ def test_swapped_shards_are_noticed(dataset):
     ],
 )
 def test_bad_manifest_is_refused(dataset, change, message):
-    path = dataset.path / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_bytes()), **change}))
+    edit_manifest(dataset.path, **change)
     with pytest.raises(UserError, match=message):
         Dataset(dataset.path)
 
@@ -219,15 +205,9 @@ def _with_other_lengths(dataset: Dataset) -> None:
     offset = len(data) - 4 * int(header["documents"]) + 4 * place
     data[offset : offset + 8] = data[offset + 4 : offset + 8] + data[offset : offset + 4]
     path.write_bytes(data)
-    manifest = json.loads((dataset.path / "manifest.json").read_bytes())
-    manifest["shards"][0]["index_sha256"] = hashlib.sha256(data).hexdigest()
-    (dataset.path / "manifest.json").write_text(json.dumps(manifest))
-
-
-def _edit_manifest(dataset: Dataset, **values: object) -> None:
-    path = dataset.path / "manifest.json"
-    manifest = json.loads(path.read_bytes()) | values
-    path.write_text(json.dumps({key: value for key, value in manifest.items() if value is not ...}))
+    shards = dataclasses.asdict(dataset.manifest)["shards"]
+    shards[0]["index_sha256"] = hashlib.sha256(data).hexdigest()
+    edit_manifest(dataset.path, shards=shards)
 
 
 def test_document_lengths_are_covered_by_the_index_fingerprint(dataset):
@@ -239,10 +219,10 @@ def test_document_lengths_are_covered_by_the_index_fingerprint(dataset):
 @pytest.mark.parametrize("known", [True, False], ids=["with its fingerprint", "of an earlier version"])
 def test_document_lengths_must_have_the_checksum_of_the_ends(dataset, known):
     """Also where somebody made the manifest agree with the index, or it is of a version without the fingerprint."""
-    _edit_manifest(dataset, index_fingerprint=...)
+    edit_manifest(dataset.path, index_fingerprint=...)
     _with_other_lengths(dataset)
     if known:
-        _edit_manifest(dataset, index_fingerprint=index_fingerprint(Dataset(dataset.path).manifest.shards))
+        edit_manifest(dataset.path, index_fingerprint=index_fingerprint(Dataset(dataset.path).manifest.shards))
     with pytest.raises(DamagedData, match=r"the document lengths of block \d+_\d+ do not have the checksum"):
         Dataset(dataset.path).document_lengths(0)
     assert any("differ from the document lengths" in problem for problem in verify_data_set(dataset.path))

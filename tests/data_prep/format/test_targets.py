@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
@@ -13,8 +12,8 @@ from data_prep.format.shard_format import check_index, read_index
 from data_prep.inspection import document, summary, verify_data_set
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options
-from tests.support.datasets import make_dataset, random_dataset
-from tests.support.in_process import app
+from tests.support.datasets import edit_manifest, make_dataset, random_dataset
+from tests.support.in_process import invoke
 from tests.support.prep import prepare_files, rows_file
 from tests.support.wordpiece_set import wordpiece_set
 
@@ -44,10 +43,10 @@ def test_an_index_with_a_block_without_targets_is_refused(dataset):
 @pytest.mark.parametrize("version, other", [(1, 2), (2, 1)])
 def test_a_manifest_of_the_other_version_is_refused(tmp_path, version, other):
     targets = targets_of([[5, 6]]) if version == 2 else None
-    path = make_dataset(tmp_path / "set", [[5, 6]], targets=targets).path / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_bytes()), "format_version": other}))
+    path = make_dataset(tmp_path / "set", [[5, 6]], targets=targets).path
+    edit_manifest(path, format_version=other)
     with pytest.raises(UserError, match=rf"00000-00000.index has \d+ bytes, by format version {other} \d+"):
-        Dataset(path.parent)
+        Dataset(path)
 
 
 # Through the preparation
@@ -74,15 +73,12 @@ def test_pairs_to_a_data_set(tmp_path, tokenizer, kind):
     assert prepared.manifests[out].left_out() == {"unchanged": 2, "unreadable": 1}
     assert list(verify_data_set(out)) == []
     shown = [document(dataset, number) for number in range(dataset.manifest.totals.documents)]
-    run = lambda *words: CliRunner().invoke(app, ["prep", *words]).stdout  # noqa: E731
-    marked = [run("show", str(out), str(number)).splitlines()[-1] for number in range(len(shown))]
+    marked = [invoke("prep", "show", out, number).stdout.splitlines()[-1] for number in range(len(shown))]
     assert marked == ["the ⟦ships⟧ sail", "the ship ⟦sailed⟧", "⟦the ship sail⟧"]
     reason = json.loads((out / "quarantine.jsonl").read_text())["reason"]
     assert reason == ("field 'wrong' is null" if kind == "parquet" else "field 'wrong' is not a string, but null")
-    facts = summary(dataset)
-    assert "7 tokens to repair (63.64%)" in run("info", str(out))
-    assert run("show", str(out), "0").endswith(
-        "tokens    4\nwords     3\ntargets   2 tokens to repair\n\nthe ⟦ships⟧ sail\n"
-    )
-    assert run("show", str(out), "0", "--tokens").endswith("\nthe (5)\n⟦ship⟧ (6)  ⟦##s⟧ (7)\nsail (8)\n")
-    assert facts["targets"] == sum(int(document.targets.sum()) for document in shown) == 7
+    assert "7 tokens to repair (63.64%)" in invoke("prep", "info", out).stdout
+    first, tokens = (invoke("prep", "show", out, 0, *options).stdout for options in ([], ["--tokens"]))
+    assert first.endswith("tokens    4\nwords     3\ntargets   2 tokens to repair\n\nthe ⟦ships⟧ sail\n")
+    assert tokens.endswith("\nthe (5)\n⟦ship⟧ (6)  ⟦##s⟧ (7)\nsail (8)\n")
+    assert summary(dataset)["targets"] == sum(int(document.targets.sum()) for document in shown) == 7

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, Manifest
@@ -17,7 +16,7 @@ from data_prep.inspection import document, summary
 from data_prep.inspection.summarize import PERCENTILES, Lengths
 from pretrain.data import Filling
 from tests.support.datasets import make_dataset
-from tests.support.in_process import app
+from tests.support.in_process import invoke
 from tests.support.wordpiece_set import SHIP, WORDS, source, wordpiece_set
 
 
@@ -33,14 +32,7 @@ def books(tmp_path) -> Dataset:
     return wordpiece_set(tmp_path / "set", tasks, sources)
 
 
-def run(*arguments) -> tuple[int, str]:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.output
-
-
-def test_facts_of_the_whole(books):
+def test_facts_of_the_whole_and_by_source(books):
     facts = summary(books, seq_lens=[5, 8])
     tokens = SHIP * 5 + SHIP[:2] * 4 + [5, 1, 6, 10, 8, 9, 9]
     counts = Counter(tokens)
@@ -57,10 +49,7 @@ def test_facts_of_the_whole(books):
     assert facts["most_frequent"][0]["share"] == counts[5] / len(tokens)
     assert facts["vocabulary_used"] == len(counts)
     assert json.loads(json.dumps(facts)) == facts
-
-
-def test_facts_by_source(books):
-    sea, land = summary(books)["sources"]
+    sea, land = facts["sources"]
     assert [sea["name"], land["name"]] == ["sea", "land"]
     assert [(s["inputs"], s["documents"], s["tokens"]) for s in (sea, land)] == [(1, 9, 33), (2, 2, 7)]
     assert (sea["words"], land["words"]) == (23, 5)
@@ -77,7 +66,7 @@ def test_unnamed_sources_are_not_told_apart_and_unclaimed_blocks_are_shown(books
     Manifest.write(books.path, manifest.tokenizer, manifest.shards, manifest.sources[1:])
     facts = summary(Dataset(books.path))
     assert [(s["name"], s["tokens"]) for s in facts["sources"]] == [("land", 7), (None, 33)]
-    assert "(of no input)" in run("prep", "info", books.path)[1]
+    assert "(of no input)" in invoke("prep", "info", books.path).output
     gap = [dataclasses.replace(manifest.sources[0], tasks=1), *manifest.sources[1:]]
     Manifest.write(books.path, manifest.tokenizer, manifest.shards, gap)
     facts = summary(Dataset(books.path))
@@ -85,11 +74,7 @@ def test_unnamed_sources_are_not_told_apart_and_unclaimed_blocks_are_shown(books
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.one_of(st.integers(1, 40), st.integers(1, 3 << 20)), min_size=1, max_size=50),
-    st.integers(1, 50),
-    st.integers(3, 600),
-)
+@given(st.lists(st.integers(1, 40) | st.integers(1, 3 << 20), min_size=1), st.integers(1, 50), st.integers(3, 600))
 def test_lengths(values, cut, seq_len):
     lengths = Lengths()
     for part in (values[:cut], values[cut:]):
@@ -116,24 +101,21 @@ def test_packed_fill(tmp_path):
 
 
 def test_info_prints_tables_and_json(books):
-    code, text = run("prep", "info", books.path, "--seq-len", 8)
-    assert code == 0
+    text = invoke("prep", "info", books.path, "--seq-len", 8).output
     for words in ("By source", "sea", "7 empty", "'the'", "not padding", "tokens a word", "not recorded"):
         assert words in text, text
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 120
-    code, text = run("prep", "info", books.path, "--json", "--seq-len", 8, "--seq-len", 5, "--top", 2)
-    facts = json.loads(text)
-    assert [(row["seq_len"], row["packed"]) for row in facts["fill"]] == [
-        (seq_len, Filling.of(books, seq_len).fill) for seq_len in (5, 8)
-    ]
+    facts = json.loads(invoke("prep", "info", books.path, "--json", "--seq-len", 8, "--seq-len", 5, "--top", 2).output)
+    fill = {row["seq_len"]: row["packed"] for row in facts["fill"]}
+    assert fill == {seq_len: Filling.of(books, seq_len).fill for seq_len in (5, 8)}
     assert len(facts["most_frequent"]) == 2
 
 
 def test_info_without_tokenizer_files_and_with_foreign_ones(tmp_path, books):
     facts = summary(make_dataset(tmp_path / "bare", [[7, 8, 8]]))
     assert (facts["words"], facts["most_frequent"][0]["text"], facts["sources"]) == (None, None, [])
-    assert run("prep", "info", tmp_path / "bare")[0] == 0
+    invoke("prep", "info", tmp_path / "bare")
     (books.tokenizer_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DamagedData, match="is not the tokenizer"):
         summary(Dataset(books.path))
@@ -149,9 +131,8 @@ def test_ids_beyond_the_vocabulary_are_refused_before_counting(tmp_path):
 def test_every_document_can_be_shown(books, monkeypatch):
     expected = [SHIP] * 5 + [SHIP[:2]] * 4 + [[5, 1, 6], [10, 8, 9, 9]]
     read: list[int] = []
-    monkeypatch.setattr(
-        Dataset, "tokens", lambda self, block, tokens=Dataset.tokens: (read.append(block), tokens(self, block))[1]
-    )
+    tokens = Dataset.tokens
+    monkeypatch.setattr(Dataset, "tokens", lambda self, block: read.append(block) or tokens(self, block))
     for number, ids in enumerate(expected):
         shown = document(books, number)
         assert shown.ids.tolist() == ids
@@ -183,28 +164,18 @@ def test_show_tells_words_that_blocks_tell(tmp_path):
     assert summary(dataset)["tokens_per_word"] == 9 / 5
 
 
-def test_show_prints_json(books):
-    code, text = run("prep", "show", books.path, 10, "--json")
-    facts = json.loads(text)
-    assert (code, facts["ids"], facts["tokens"][1:]) == (0, [10, 8, 9, 9], ["sail", "##ed", "##ed"])
+def test_show_prints_text_or_json_without_control_characters(books):
+    options = ([], ["--tokens"], ["--json"])
+    text, tokens, printed = (invoke("prep", "show", books.path, 10, *words).output for words in options)
+    for words in (r"\x1b[2J sailed", "document  10", "00002_000000000, document 1 of it", "b.jsonl (land)"):
+        assert words in text, text
+    assert "id        2/1" in text
+    assert "tokens    4" in text
+    assert "sail (8)  ##ed (9)  ##ed (9)\n" in tokens
+    assert "\x1b" not in text + printed
+    facts = json.loads(printed)
+    assert (facts["ids"], facts["tokens"][1:]) == ([10, 8, 9, 9], ["sail", "##ed", "##ed"])
     assert (facts["source"], facts["id"], facts["targets"]) == ("land", "2/1", None)
     assert facts["word_starts"] == [True, True, False, False]
-    assert "\x1b" not in text
-
-
-def test_show_prints_no_control_characters(books):
-    code, text = run("prep", "show", books.path, 10)
-    assert code == 0
-    assert "\x1b" not in text
-    assert r"\x1b[2J sailed" in text
-    for words in (
-        "document  10",
-        "00002_000000000, document 1 of it",
-        "b.jsonl (land)",
-        "id        2/1",
-        "tokens    4",
-    ):
-        assert words in text, text
-    assert "sail (8)  ##ed (9)  ##ed (9)\n" in run("prep", "show", books.path, 10, "--tokens")[1]
     with pytest.raises(UserError, match="no document 11"):
-        run("prep", "show", books.path, 11)
+        invoke("prep", "show", books.path, 11)

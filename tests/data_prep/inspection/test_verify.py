@@ -1,7 +1,6 @@
 """`prep verify`: names all damage of a data set, with shard and block."""
 
 import dataclasses
-import json
 import os
 import tracemalloc
 
@@ -13,7 +12,7 @@ from data_prep.common.processes import ordered_map
 from data_prep.format import Dataset, Manifest, data_set_problems
 from data_prep.format.shard_format import index_name
 from data_prep.inspection import verify_data_set
-from tests.support.datasets import flip, make_dataset, random_dataset, tokenizer_info
+from tests.support.datasets import edit_manifest, flip, make_dataset, random_dataset, tokenizer_info
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
 
@@ -46,18 +45,15 @@ def test_a_flipped_bit_is_named_and_never_used(tmp_path, what):
     assert len(problems) == 2
 
 
-def test_missing_files(dataset):
+def test_missing_files_and_an_altered_index(dataset):
     names = [shard.name for shard in dataset.manifest.shards]
     (dataset.path / "shards" / names[1]).unlink()
-    (dataset.path / "shards" / names[2]).with_suffix(".index").unlink()
-    index = f"{names[2].removesuffix('.tar')}.index"
-    assert list(verify_data_set(dataset.path)) == [f"{names[1]}: missing", f"{index}: missing"]
-
-
-def test_altered_index(dataset):
-    path = dataset.path / "shards" / dataset.manifest.shards[0].index_name
-    flip(path, 60)
-    assert any(p.startswith(f"{path.name}: SHA-256") for p in verify_data_set(dataset.path))
+    index = (dataset.path / "shards" / names[2]).with_suffix(".index")
+    index.unlink()
+    assert list(verify_data_set(dataset.path)) == [f"{names[1]}: missing", f"{index.name}: missing"]
+    altered = (dataset.path / "shards" / names[0]).with_suffix(".index")
+    flip(altered, 60)
+    assert any(problem.startswith(f"{altered.name}: SHA-256") for problem in verify_data_set(dataset.path))
 
 
 @pytest.mark.parametrize(
@@ -71,17 +67,14 @@ def test_ids_that_do_not_belong(tmp_path, id, message):
 
 def test_word_starts_that_are_missing(tmp_path):
     bare = make_dataset(tmp_path / "bare", [[7, 8, 9]])
-    manifest = json.loads((bare.path / "manifest.json").read_bytes())
-    manifest["tokenizer"]["continuation_prefix"] = None
-    (bare.path / "manifest.json").write_text(json.dumps(manifest))
+    edit_manifest(bare.path, tokenizer=dataclasses.asdict(tokenizer_info(1000, None)))
     assert any("no word starts" in p for p in verify_data_set(bare.path))
 
 
 def test_stray_shard_and_tokenizer_files(dataset):
     (dataset.path / "shards" / "00009-00000.tar").touch()
-    manifest = json.loads((dataset.path / "manifest.json").read_bytes())
-    manifest["tokenizer"]["files"] = {"tokenizer.json": "0" * 64, "vocab.txt": "0" * 64}
-    (dataset.path / "manifest.json").write_text(json.dumps(manifest))
+    files = {"tokenizer.json": "0" * 64, "vocab.txt": "0" * 64}
+    edit_manifest(dataset.path, tokenizer=dataclasses.asdict(dataset.manifest.tokenizer) | {"files": files})
     (dataset.path / "tokenizer").mkdir()
     (dataset.path / "tokenizer" / "tokenizer.json").write_text("{}")
     problems = list(verify_data_set(dataset.path))
@@ -94,9 +87,8 @@ def test_specials_are_found_in_every_part_of_a_block(tmp_path):
     document = np.full((8 << 20) + 3, 7)
     document[[1, 1 << 20, -1]] = 0
     dataset = make_dataset(tmp_path / "set", [document])
-    assert list(verify_data_set(dataset.path)) == [
-        "00000-00000.tar block 00000_000000000: 3 pad tokens in the documents"
-    ]
+    (problem,) = verify_data_set(dataset.path)
+    assert problem == "00000-00000.tar block 00000_000000000: 3 pad tokens in the documents"
     tracemalloc.start()
     assert len(list(data_set_problems(dataset.path, dataset.manifest, 1, None))) == 1
     peak = tracemalloc.get_traced_memory()[1]

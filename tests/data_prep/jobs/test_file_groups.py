@@ -1,6 +1,7 @@
 """Many small files share tasks: all documents in order, the same bytes for any workers, old shards never change."""
 
 import json
+import shutil
 
 import pytest
 
@@ -17,18 +18,23 @@ COUNT = MAX_SINGLE + 44
 LARGE = [" ".join(texts(2 + number, 2000)) for number in range(4)]  # more than 1 MiB
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """COUNT files of one line, every third in another folder and compressed as another type, and one large file."""
-    inner = tmp_path / "in/inner"
-    inner.mkdir(parents=True)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, tokenizer):
+    """A folder with `in`, COUNT files of one line and a large one, and `out`, their data set; and the notes."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "in/inner").mkdir(parents=True)
     for number, text in enumerate(texts(1, COUNT)):
-        if number % 3:
-            (tmp_path / f"in/{number:03d}.txt").write_text(text)
+        if number % 3:  # the others are in another folder, and of another type
+            (folder / f"in/{number:03d}.txt").write_text(text)
         else:
-            (inner / f"{number:03d}.jsonl").write_bytes(jsonl([text]))
-    (tmp_path / "in/200a.txt").write_text("\n\n".join(LARGE))
-    return tmp_path / "in"
+            (folder / f"in/inner/{number:03d}.jsonl").write_bytes(jsonl([text]))
+    (folder / "in/200a.txt").write_text("\n\n".join(LARGE))
+    return folder, prepare_files([folder / "in"], tokenizer, folder / "out").notes
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    return shutil.copytree(made[0], tmp_path / "copy")
 
 
 def documents(out):
@@ -36,9 +42,9 @@ def documents(out):
     return [document(dataset, number).text for number in range(dataset.manifest.totals.documents)]
 
 
-def test_all_documents_come_in_the_order_of_the_files(folder, tokenizer, tmp_path):
-    prepared = prepare_files([folder], tokenizer, tmp_path / "one")
-    plan = read_plan(tmp_path / "one")
+def test_all_documents_come_in_the_order_of_the_files(made, tokenizer, tmp_path):
+    folder, notes = made
+    plan = read_plan(folder / "out")
     assert sum(given.files for given in plan.inputs) == COUNT + 1
     assert len(plan.tasks) < 6, "groups of up to 1 MiB, ended by the large file and by another type"
     assert [given.name for given in plan.inputs if given.files == 1] == ["200a.txt"]
@@ -46,19 +52,18 @@ def test_all_documents_come_in_the_order_of_the_files(folder, tokenizer, tmp_pat
     small = [expected[number] for number in range(COUNT) if number % 3]
     large = next(number for number, name in enumerate(small) if name.split()[-1] == "200.")
     order = small[: large + 1] + LARGE + small[large + 1 :] + expected[::3]
-    shown = [text.replace(" .", ".") for text in documents(tmp_path / "one")]
+    shown = [text.replace(" .", ".") for text in documents(folder / "out")]
     assert shown == [text.lower() for text in order]
-    assert any(f"{COUNT + 1 - len(expected[::3])} text files" in note for note in prepared.notes)
-    prepare_files([folder], tokenizer, tmp_path / "two", workers=2)
-    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+    assert any(f"{COUNT + 1 - len(expected[::3])} text files" in note for note in notes)
+    prepare_files([folder / "in"], tokenizer, tmp_path / "two", workers=2)
+    assert tree(folder / "out") == tree(tmp_path / "two")
 
 
 def test_files_that_are_added_later_change_no_shard(folder, tokenizer, tmp_path):
-    out = tmp_path / "out"
-    prepare_files([folder], tokenizer, out)
+    out = folder / "out"
     before, plan = tree(out / "shards"), read_plan(out)
-    (folder / "100a.txt").write_text("never mind")
-    moved = folder.rename(tmp_path / "moved")
+    (folder / "in/100a.txt").write_text("never mind")
+    moved = (folder / "in").rename(tmp_path / "moved")
     prepare_files([moved], tokenizer, out)
     after = read_plan(out)
     assert after.inputs[: len(plan.inputs)] == plan.inputs
@@ -72,44 +77,41 @@ def test_files_that_are_added_later_change_no_shard(folder, tokenizer, tmp_path)
 
 
 @pytest.mark.parametrize("change", ["gone", "changed"])
-def test_a_file_of_a_group_that_is_gone_or_changed_is_named(folder, tokenizer, tmp_path, change):
-    prepare_files([folder], tokenizer, tmp_path / "out")
-    file = folder / "inner/003.jsonl"
+def test_a_file_of_a_group_that_is_gone_or_changed_is_named(folder, tokenizer, change):
+    file = folder / "in/inner/003.jsonl"
     file.unlink() if change == "gone" else file.write_bytes(jsonl(["other words"]))
     with pytest.raises(UserError, match=r"The input inner/003.jsonl that was prepared before has changed or is not"):
-        prepare_files([folder], tokenizer, tmp_path / "out")
+        prepare_files([folder / "in"], tokenizer, folder / "out")
 
 
 def test_a_task_refuses_a_file_that_changed_after_the_plan(folder, tokenizer, tmp_path):
     out = tmp_path / "out"
-    plan, _ = plan_only(request([folder], tokenizer, out))
-    (folder / "001.txt").write_text("other words")
+    plan, _ = plan_only(request([folder / "in"], tokenizer, out))
+    (folder / "in/001.txt").write_text("other words")
     with Workers(1) as workers, pytest.raises(UserError, match=r"in/001\.txt has changed since it was planned; run"):
         run_tasks("task", out, range(len(plan.tasks)), workers)
 
 
 def test_an_unreadable_row_is_listed_with_its_file_and_line(folder, tokenizer, tmp_path):
-    file = folder / "inner/063.jsonl"
+    file = folder / "in/inner/063.jsonl"
     file.write_bytes(jsonl(["never mind"]) * 2 + b'{"text": 7}\n' + jsonl(["the others"]))
-    prepare_files([folder], tokenizer, tmp_path / "out", allow_unreadable=0.1)
+    prepare_files([folder / "in"], tokenizer, tmp_path / "out", allow_unreadable=0.1)
     row = json.loads((tmp_path / "out/quarantine.jsonl").read_text())
     assert (row["file"], row["line"]) == ("inner/063.jsonl", 3)
 
 
-def test_a_list_that_is_damaged_is_refused(folder, tokenizer, tmp_path):
-    out = tmp_path / "out"
-    prepare_files([folder], tokenizer, out)
-    path = min((out / "prep/files").iterdir())
+def test_a_list_that_is_damaged_is_refused(folder, tokenizer):
+    path = min((folder / "out/prep/files").iterdir())
     listed = json.loads(path.read_text())
     listed[0]["digest"] = "0"
     path.write_text(json.dumps(listed))
     with pytest.raises(UserError, match=r"it lists other files than the plan; choose a new --out folder\."):
-        prepare_files([folder], tokenizer, out)
+        prepare_files([folder / "in"], tokenizer, folder / "out")
 
 
 def test_a_digest_that_is_a_path_is_refused(folder, tokenizer, tmp_path):
     out = tmp_path / "out"
-    plan_only(request([folder], tokenizer, out))
+    plan_only(request([folder / "in"], tokenizer, out))
     plan = json.loads(plan_path(out).read_text())
     next(given for given in plan["inputs"] if given["files"] > 1)["digest"] = "../place"
     plan_path(out).write_text(json.dumps(plan))

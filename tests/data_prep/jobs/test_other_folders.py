@@ -5,9 +5,9 @@ import json
 import pytest
 
 from data_prep.storage import not_a
+from tests.support.configs import LEAST, config_file
 from tests.support.datasets import make_dataset
 from tests.support.in_process import command
-from tests.support.runs import tiny_config, write_config
 
 OTHER = {
     "set": "a data set folder",
@@ -23,23 +23,13 @@ OTHER = {
     "runs": "a folder of runs",
     "run": "a run folder",
 }
-RUN_COMMANDS = {
-    "checkpoints": ["checkpoints", "FOLDER"],
-    "report": ["report", "FOLDER"],
-    "export": ["export", "FOLDER"],
-    "status": ["status", "FOLDER"],
-    "stop": ["stop", "FOLDER"],
-    "replay": ["replay", "FOLDER", "--step", "1"],
-    "track sync": ["track", "sync", "FOLDER"],
-    "track models": ["track", "models", "FOLDER"],
-    "track models --register": ["track", "models", "FOLDER", "--register", "n"],
-}
-DATA_COMMANDS = {
-    "prep info": ["prep", "info", "FOLDER"],
-    "prep verify": ["prep", "verify", "FOLDER"],
-    "prep show": ["prep", "show", "FOLDER", "0"],
-    "prep weights": ["prep", "weights", "FOLDER", "--out", "w", "--frequency", "1"],
-}
+RUN_COMMANDS = [
+    *("checkpoints FOLDER", "report FOLDER", "export FOLDER", "status FOLDER", "stop FOLDER", "replay FOLDER --step 1"),
+    *("track sync FOLDER", "track models FOLDER", "track models FOLDER --register n"),
+]
+DATA_COMMANDS = [
+    *("prep info FOLDER", "prep verify FOLDER", "prep show FOLDER 0", "prep weights FOLDER --out w --frequency 1"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +48,7 @@ def folders(tmp_path_factory):
     for run in ("run", "runs/a", "runs/b"):
         (tmp_path / run / "checkpoints/step-00000001/deepspeed").mkdir(parents=True)
         (tmp_path / run / "checkpoints/step-00000001/manifest.json").write_text("{}")
-        write_config(tmp_path / run / "config.yaml", tiny_config(tmp_path, tmp_path / run))
+        config_file(tmp_path / run / "config.yaml", LEAST)
     (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "b"}\n')
     return tmp_path
 
@@ -73,26 +63,31 @@ def everything(place):
     return sorted(path for path in place.rglob("*") if path.name != "mlflow.db")
 
 
+def refusal(words: str, folder: str) -> str:
+    """The one-line error of a command for a folder."""
+    ended = command(*words.replace("FOLDER", folder).split())
+    assert (ended.code, ended.out) == (1, ""), ended
+    (line,) = ended.err.splitlines()
+    return line
+
+
 def test_each_kind_is_known(place):
     for name, kind in OTHER.items():
         assert str(not_a(place / name, "a wish", "Do it.")) == f"{place / name} is {kind}, not a wish. Do it."
 
 
-@pytest.mark.parametrize("words", RUN_COMMANDS.values(), ids=RUN_COMMANDS)
+@pytest.mark.parametrize("words", RUN_COMMANDS)
 def test_what_is_not_a_run_folder_is_named(place, words):
     before = everything(place)
+    takes_several = words.startswith(("status", "stop", "track sync"))
     for folder, kind in OTHER.items():
-        several = folder == "runs" and words[0] in ("status", "stop", "track")
-        if kind == "a run folder" or (several and words[1] != "models"):
+        if kind == "a run folder" or (folder == "runs" and takes_several):
             continue
-        ended = command(*(folder if word == "FOLDER" else word for word in words))
-        assert (ended.code, ended.out) == (1, ""), (folder, ended)
-        assert ended.err.startswith(f"error: {folder} is {kind}, not a run folder. Name "), ended.err
-        assert len(ended.err.splitlines()) == 1
-        assert len(ended.err) <= 310
-    missing = command(*("runs/none" if word == "FOLDER" else word for word in words))
-    assert (missing.code, missing.out) == (1, "")
-    assert f"error: runs/none does not exist (working directory: {place}). Name a run folder" in missing.err
+        said = refusal(words, folder)
+        assert said.startswith(f"error: {folder} is {kind}, not a run folder. Name ")
+        assert len(said) < 310
+    missing = refusal(words, "runs/none")
+    assert missing.startswith(f"error: runs/none does not exist (working directory: {place}). Name a run folder")
     assert everything(place) == before
 
 
@@ -101,43 +96,32 @@ def test_a_run_is_proposed_where_there_is_one(place):
     assert f"Name its run: {place / 'run'}" in command("report", "run/checkpoints/step-00000001").err
 
 
-@pytest.mark.parametrize("words", DATA_COMMANDS.values(), ids=DATA_COMMANDS)
+@pytest.mark.parametrize("words", DATA_COMMANDS)
 def test_what_is_not_a_data_set_is_named(place, words):
     before = everything(place)
     for folder, kind in OTHER.items():
         if "data set" in kind or kind == "a file":
             continue
-        ended = command(*(folder if word == "FOLDER" else word for word in words))
-        assert (ended.code, ended.out) == (1, ""), (folder, ended)
-        assert f"{folder} is {kind}, not a data set folder. Name the folder that" in ended.err
+        said = refusal(words, folder)
+        assert f"{folder} is {kind}, not a data set folder. Name the folder that" in said
     assert everything(place) == before
 
 
-@pytest.mark.parametrize(
-    "words", [["task", "FOLDER", "0"], ["task", "FOLDER", "--stage", "resolve"], ["merge", "FOLDER"]]
-)
+@pytest.mark.parametrize("words", ["prep task FOLDER 0", "prep task FOLDER --stage resolve", "prep merge FOLDER"])
 def test_what_has_no_plan_is_named(place, words):
+    advice = "Name the --out of `maskwright prep run --plan-only`."
     for folder in ("run", "set", "model", "home"):
-        ended = command("prep", *(folder if word == "FOLDER" else word for word in words))
-        assert ended.err == (
-            f"error: {folder} is {OTHER[folder]}, not the folder of a plan. "
-            "Name the --out of `maskwright prep run --plan-only`.\n"
-        )
+        said = refusal(f"{words} --workers 1", folder)
+        assert said == f"error: {folder} is {OTHER[folder]}, not the folder of a plan. {advice}"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["evaluate", "FOLDER", "--data", "set"],
-        ["finetune", "FOLDER", "--task", "classification", "--train", "a.jsonl", "--valid", "a.jsonl", "--out", "o"],
-        ["generate", "FOLDER"],
-    ],
-    ids=["evaluate", "finetune", "generate"],
-)
+TUNE = "finetune FOLDER --task classification --train a.jsonl --valid a.jsonl --out o"
+
+
+@pytest.mark.parametrize("words", ["evaluate FOLDER --data set", TUNE, "generate FOLDER"])
 def test_what_is_no_model_is_named(place, words):
     before = everything(place)
     for folder in ("set", "tok", "home", "empty"):
-        ended = command(*(folder if word == "FOLDER" else word for word in words))
-        assert (ended.code, ended.out) == (1, "")
-        assert f"{folder} is {OTHER[folder]}, not a Hugging Face model folder or a run folder." in ended.err
+        said = refusal(words, folder)
+        assert f"{folder} is {OTHER[folder]}, not a Hugging Face model folder or a run folder." in said
     assert everything(place) == before

@@ -36,9 +36,8 @@ def extend(plan, inputs, examined, task_bytes=None) -> tuple[PreparationPlan, li
 @given(st.integers(0, 10_000), st.integers(1, 500))
 def test_byte_ranges_cover_a_file_and_are_balanced(size, task_bytes):
     ranges = cuts(Examined(size, "", None), task_bytes)
-    assert [byte for first, last, _ in ranges for byte in (first, last)] == sorted(
-        byte for first, last, _ in ranges for byte in (first, last)
-    )
+    ends = [byte for first, last, _ in ranges for byte in (first, last)]
+    assert ends == sorted(ends)
     assert sum(last - first for first, last, _ in ranges) == sum(parts for *_, parts in ranges) == size
     assert all(first == before[1] for before, (first, *_) in pairwise(ranges))
     lengths = {last - first for first, last, _ in ranges}
@@ -109,14 +108,13 @@ def test_every_setting_is_kept_compared_and_in_the_hash(tmp_path):
     (tmp_path / "prep").mkdir()
     write_plan(plan, tmp_path)
     assert read_plan(tmp_path) == plan == open_plan(tmp_path, plan.tokenizer, plan.settings)
+    filtering = Cleaning(filters=("characters=3-",))
     others = {
         "--text-field text; the command has --text-field body": PreparationSettings(reading=Options(text_field="body")),
         "no --id-field; the command has --id-field id": PreparationSettings(reading=Options(id_field="id")),
         "no --wrong-field; the command has --wrong-field w": PreparationSettings(reading=Options(wrong_field="w")),
         "--separator blank; the command has --separator line": PreparationSettings(reading=Options(separator="line")),
-        "no --filter; the command has --filter characters=3-": PreparationSettings(
-            cleaning=Cleaning(filters=("characters=3-",))
-        ),
+        "no --filter; the command has --filter characters=3-": PreparationSettings(cleaning=filtering),
         "no --decontaminate files": PreparationSettings(evaluation_sha256="0"),
         "--deduplicate none; the command has --deduplicate exact": PreparationSettings(deduplicate="exact"),
         "--valid-fraction 0.0; the command has --valid-fraction 0.1": PreparationSettings(valid_fraction=0.1),

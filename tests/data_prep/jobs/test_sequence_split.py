@@ -42,13 +42,8 @@ def test_near_identical_sequences_are_on_one_side(tmp_path, deduplicate):
     for number in range(2):
         (tmp_path / f"{number}.fasta").write_text("".join(records[number::2]))
     train_tokenizer(sequences.values(), "characters", 100, tmp_path / "tokenizer")
-    settings = PreparationSettings(
-        reading=Options(id_field="header"),
-        deduplicate=deduplicate,
-        near_threshold=0.5,
-        near_unit="characters",
-        valid_fraction=0.3,
-    )
+    near = {"near_threshold": 0.5, "near_unit": "characters"}
+    settings = PreparationSettings(Options(id_field="header"), deduplicate=deduplicate, valid_fraction=0.3, **near)
     files = [tmp_path / "0.fasta", tmp_path / "1.fasta"]
     prepare_files(files, tmp_path / "tokenizer", tmp_path / "out", settings=settings, task_bytes=8000)
     training, held_out = families_of(tmp_path / "out/train"), families_of(tmp_path / "out/valid")

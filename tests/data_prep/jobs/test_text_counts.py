@@ -1,6 +1,5 @@
 """Bytes of the text in data sets: equal to those that are counted from the input."""
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -14,6 +13,7 @@ from data_prep.jobs import PreparationSettings
 from data_prep.jobs.preparation_plan import read_plan
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
+from tests.support.datasets import edit_manifest
 from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, texts
 
@@ -49,27 +49,19 @@ def test_pairs_and_corrections(tmp_path, tokenizer, field):
     assert found(tmp_path / "out") == counted([row[name] for row in rows for name in names])
 
 
-def test_a_data_set_whose_manifest_has_no_count(tmp_path, tokenizer):
-    """As data sets of earlier versions of the program: the fingerprint is the same."""
+def test_a_manifest_without_a_count_and_one_whose_totals_are_not_the_sums(tmp_path, tokenizer):
+    """The first as of earlier versions of the program: the fingerprint is the same."""
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 30)))
     out = tmp_path / "out"
     prepare_files([tmp_path / "a.jsonl"], tokenizer, out)
     fingerprint = Dataset(out).manifest.fingerprint
     manifest = json.loads((out / "manifest.json").read_bytes())
-    for part in (manifest["totals"], *manifest["sources"]):
-        part["words"] = 7  # as other early versions counted
-    del manifest["totals"]["text_bytes"]
-    manifest["sources"][0]["text_bytes"] = 0
-    (out / "manifest.json").write_text(json.dumps(manifest))
+    totals, (source,) = manifest["totals"], manifest["sources"]
+    edit_manifest(out, totals=totals | {"text_bytes": totals["text_bytes"] + 1})
+    with pytest.raises(DamagedData, match="the inputs' text_bytes do not add up"):
+        Dataset(out)
+    del totals["text_bytes"]
+    early = {"words": 7}  # as other early versions counted
+    edit_manifest(out, totals=totals | early, sources=[source | early | {"text_bytes": 0}])
     assert (found(out), Dataset(out).manifest.fingerprint) == (None, fingerprint)
     assert re.search(r"bytes of the text +not counted", command("prep", "info", out).out)
-
-
-def test_totals_that_are_not_the_sums_are_refused(tmp_path, tokenizer):
-    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 30)))
-    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out")
-    manifest = dataclasses.asdict(Dataset(tmp_path / "out").manifest)
-    manifest["totals"]["text_bytes"] += 1
-    (tmp_path / "out" / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(DamagedData, match="the inputs' text_bytes do not add up"):
-        Dataset(tmp_path / "out")

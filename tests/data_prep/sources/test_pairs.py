@@ -79,7 +79,7 @@ def test_word_starts_of_pairs(tmp_path):
     assert np.asarray(starts).tolist() == [True, False, True, True, True, False, True, True, True]
 
 
-def test_pairs_that_are_left_out_are_counted(tmp_path, tokenizer):
+def test_pairs_that_are_left_out_are_counted_and_a_changed_target_is_noticed(tmp_path, tokenizer):
     """A pair without a target, and one that a row would cut; one that just fits stays."""
     sources, targets = ["the ship", "the", "", "the ships", "the"], ["the ship", "", "the", "the ships", "sailed ship"]
     value = aligned(tmp_path, sources, targets)
@@ -87,6 +87,9 @@ def test_pairs_that_are_left_out_are_counted(tmp_path, tokenizer):
     prepared = prepare_files([value], tokenizer, tmp_path / "out", settings=settings)
     assert documents_of(Dataset(tmp_path / "out")) == [[5, 6, SEP, 5, 6], [5, SEP, 8, 9, 6]]
     assert prepared.manifests[tmp_path / "out"].left_out() == {"empty": 1, "long pair": 1}
+    (tmp_path / "b.txt").write_text("sail\n" * 5)
+    with pytest.raises(UserError, match="has changed or is not given now"):
+        prepare_files([value], tokenizer, tmp_path / "out", settings=settings)
 
 
 def test_both_texts_are_normalised_and_split_by_the_source(tmp_path, tokenizer):
@@ -103,8 +106,7 @@ def test_files_with_different_numbers_of_lines_are_refused(tmp_path, tokenizer, 
     texts = [["the"] * 3, ["ship"] * 3]
     texts[longer].append("sail")
     value = aligned(tmp_path, *texts)
-    lines = [3 + (longer == 0), 3 + (longer == 1)]
-    message = rf"a.txt has {lines[0]} lines, and .*b.txt has {lines[1]}: line 4 is only in one"
+    message = rf"a.txt has {len(texts[0])} lines, and .*b.txt has {len(texts[1])}: line 4 is only in one"
     with pytest.raises(UserError, match=message):
         prepare_files([value], tokenizer, tmp_path / "out")
 
@@ -138,20 +140,10 @@ def test_inputs_that_are_no_pair_are_refused(tmp_path, tokenizer):
         Options("text", target_field="text")
 
 
-def test_a_changed_target_is_noticed(tmp_path, tokenizer):
-    value = aligned(tmp_path, ["the"], ["ship"])
-    prepare_files([value], tokenizer, tmp_path / "out")
-    (tmp_path / "b.txt").write_text("sail\n")
-    with pytest.raises(UserError, match="has changed or is not given now"):
-        prepare_files([value], tokenizer, tmp_path / "out")
-
-
 def test_a_tokenizer_learns_from_both_texts(tmp_path):
     value = aligned(tmp_path, ["the", "ship"], ["sail", ""])
     sample = CorpusSample(find_inputs([value]), Options(), 1000, Cache(tmp_path / "cache", 1000))
     assert [*sample] == ["the", "sail", "ship", ""]
-    rows = [{"from": "the", "to": "sail"}]
-    sample = CorpusSample(
-        find_inputs([rows_file(tmp_path, rows, "jsonl")]), FIELDS, 1000, Cache(tmp_path / "cache", 1000)
-    )
+    rows = rows_file(tmp_path, [{"from": "the", "to": "sail"}], "jsonl")
+    sample = CorpusSample(find_inputs([rows]), FIELDS, 1000, Cache(tmp_path / "cache", 1000))
     assert [*sample] == ["the", "sail"]

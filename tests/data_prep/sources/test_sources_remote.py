@@ -48,25 +48,14 @@ def names(values, folder):
 
 
 def test_files_folders_and_globs(tmp_path):
-    for name in (
-        "b.jsonl",
-        "a.txt.gz",
-        "sub/c.jsonl.zst",
-        "sub/notes.md",
-        ".hidden/d.txt",
-        "sub/._c.jsonl",
-        "p.parquet",
-    ):
+    everything, inner = ["a.txt.gz", "b.jsonl", "p.parquet", "sub/c.jsonl.zst"], tmp_path / "sub/c.jsonl.zst"
+    for name in (*everything, "sub/notes.md", ".hidden/d.txt", "sub/._c.jsonl"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    everything = ["a.txt.gz", "b.jsonl", "p.parquet", "sub/c.jsonl.zst"]
     assert names([tmp_path], tmp_path) == everything
     assert names([f"{tmp_path}/*.jsonl"], tmp_path) == ["b.jsonl"]
     assert names([f"{tmp_path}/**/*.jsonl*"], tmp_path) == ["b.jsonl", "sub/c.jsonl.zst"]
-    assert names([tmp_path / "sub/c.jsonl.zst", tmp_path, tmp_path / "b.jsonl"], tmp_path) == [
-        "sub/c.jsonl.zst",
-        *everything[:3],
-    ]
+    assert names([inner, tmp_path, tmp_path / "b.jsonl"], tmp_path) == ["sub/c.jsonl.zst", *everything[:3]]
     assert [source.kind for source in find_inputs([tmp_path])] == ["txt", "jsonl", "parquet", "jsonl"]
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "b.jsonl")
     assert len(find_inputs([tmp_path / "link.jsonl", tmp_path / "b.jsonl"])) == 1
@@ -115,10 +104,8 @@ def test_source_names(tmp_path, monkeypatch):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).touch()
     inputs = find_inputs(["books=a.jsonl", "year=2020/b.jsonl", "web_1-x=year=2020/b.jsonl", "a.jsonl"])
-    assert [(item.source, item.location) for item in inputs] == [
-        ("books", str(tmp_path / "a.jsonl")),
-        ("", str(tmp_path / "year=2020/b.jsonl")),
-    ]
+    found = [(item.source, item.location.removeprefix(f"{tmp_path}/")) for item in inputs]
+    assert found == [("books", "a.jsonl"), ("", "year=2020/b.jsonl")]
     assert [item.source for item in find_inputs(["year=*/b.jsonl", "x=*.jsonl"])] == ["", "x"]
     with pytest.raises(UserError, match="No input file at none"):
         find_inputs(["x=none"])

@@ -54,19 +54,15 @@ def test_units_together_are_the_whole(tmp_path):
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
 def test_types_nulls_ids_and_nested_fields(tmp_path, kind):
     inner = pa.array(["one", None, "nul \0", "four", "five"]).cast(kind)
-    nested = pa.StructArray.from_arrays(
-        [inner, pa.array(range(5))], ["b", "c"], mask=pa.array([False] * 3 + [True] + [False])
-    )
+    mask = pa.array([False, False, False, True, False])
+    nested = pa.StructArray.from_arrays([inner, pa.array(range(5))], ["b", "c"], mask=mask)
     table = pa.table({"x": range(5), "a": nested, "id": pa.array([5, 6, 7, 8, None], pa.uint16())})
     path = tmp_path / "a.parquet"
     pq.write_table(table, path)
     rows = read(path, Options("a.b", "id"))
     assert [row for row in rows if not row.reason] == [SourceRow(1, "one", "", 5), SourceRow(3, "nul \0", "", 7)]
-    assert [(row.line, row.reason) for row in rows if row.reason] == [
-        (2, "field 'a.b' is null"),
-        (4, "field 'a.b' is null"),
-        (5, "id field 'id' is null"),
-    ]
+    null, reasons = "field 'a.b' is null", [(row.line, row.reason) for row in rows if row.reason]
+    assert reasons == [(2, null), (4, null), (5, "id field 'id' is null")]
     literal = table.append_column("a.b", pa.array(["literal"] * 5))
     pq.write_table(literal, path)
     assert {row.text for row in read(path, Options("a.b"))} == {"literal"}
@@ -79,11 +75,8 @@ def test_strings_of_other_programs_are_read(tmp_path, kind):
     texts = pa.array([b"one", b"\xc3\xa9", None], pa.binary())
     column = texts.cast(pa.string()).cast(kind) if kind == pa.string_view() else texts.cast(kind)
     pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
-    assert [(row.text, row.reason) for row in read(tmp_path / "a.parquet")] == [
-        ("one", ""),
-        ("é", ""),
-        ("", "field 'text' is null"),
-    ]
+    rows = [(row.text, row.reason) for row in read(tmp_path / "a.parquet")]
+    assert rows == [("one", ""), ("é", ""), ("", "field 'text' is null")]
 
 
 def test_unfit_columns_are_refused_with_a_sentence(tmp_path):
@@ -252,7 +245,7 @@ from data_prep.sources import Options, RowReader, SourceInput, examine
 path, options = Path(sys.argv[1]), Options("text")
 source, cache = SourceInput("", str(path), "parquet"), Cache(path.parent / "cache", 0)
 valid = path.read_bytes()
-for bit in range(8 * len(valid)):
+for bit in range(0, 8 * len(valid), 3):  # two or three of each byte
     damaged = bytearray(valid)
     damaged[bit // 8] ^= 1 << bit % 8
     path.write_bytes(damaged)

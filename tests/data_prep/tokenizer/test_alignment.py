@@ -21,11 +21,8 @@ def missing(right, wrong) -> list[tuple[int, int]]:
 
 def encoded(*texts: str) -> tuple[np.ndarray, np.ndarray, None]:
     documents = [[VOCABULARY.index(token) for token in text.split()] for text in texts]
-    return (
-        np.array([id for document in documents for id in document], np.uint32),
-        np.array([len(d) for d in documents], np.int64),
-        None,
-    )
+    ids = np.array([id for document in documents for id in document], np.uint32)
+    return ids, np.array([len(document) for document in documents], np.int64), None
 
 
 def marked(right: str, wrong: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import unicodedata
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,17 +14,8 @@ from tokenizers import Regex, pre_tokenizers
 from data_prep.tokenizer import describe_tokenizer
 from data_prep.tokenizer.encoders import HuggingFaceEncoder, TextEncoder, is_settled
 from data_prep.tokenizer.word_starts import word_rule
-from tests.support.small_tokenizers import (
-    MIXED,
-    SPECIALS,
-    all_tokenizers,
-    byte_level,
-    changed,
-    check,
-    demo_texts,
-    expected,
-    loaded,
-)
+from tests.support import small_tokenizers
+from tests.support.small_tokenizers import MIXED, SPECIALS, byte_level, changed, check, demo_texts, expected, loaded
 
 PIECES = [*MIXED, *SPECIALS, "|||IP|||", "##", "##a", "▁", "Ġ", "[CLS]", "the", " and", " '", "  ", "\r\n"]
 PIECES += ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'RE", "'r", "'v", "'l", "''"]
@@ -41,12 +33,8 @@ SLOW = {"wordpiece-words": "nanotoken is not used: its vocabulary does not show 
 SLOW |= {"bpe-lowercase": "gigatoken is not used: Unsupported normalizer type: Lowercase", "unigram": ""}
 SLOW |= {"split-gpt-2": "gigatoken is not used: Unknown pre_tokenizer Split regexes, no fast pretokenizer"}
 SLOW |= {"bpe-strip": "gigatoken is not used: Unsupported normalizer type: Strip"}
-SLOW |= {
-    "bpe-whole": "gigatoken is not used: its ids differ from the tokenizers library's",
-    "unigram-words": "",
-    "unigram-strip": "",
-    "unigram-added": "",
-}
+SLOW |= {"bpe-whole": "gigatoken is not used: its ids differ from the tokenizers library's"}
+SLOW |= dict.fromkeys(("unigram-words", "unigram-strip", "unigram-added"), "")
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +44,16 @@ def corpus() -> list[str]:
 
 @pytest.fixture(scope="module")
 def tokenizers(corpus, tmp_path_factory) -> dict[str, SimpleNamespace]:
-    return {name: loaded(state, tmp_path_factory.mktemp(name)) for name, state in all_tokenizers(corpus).items()}
+    states = small_tokenizers.all_tokenizers(corpus)
+    return {name: loaded(state, tmp_path_factory.mktemp(name)) for name, state in states.items()}
+
+
+@pytest.fixture(scope="module")
+def rules(tokenizers) -> dict[str, Any]:
+    """The rules of words of the tokenizers that have some."""
+    names = [name for name in NAMES if name not in ("bert", "wordpiece-words")]
+    states = {name: json.loads(tokenizers[name].tokenizer.to_str()) for name in names}
+    return {name: word_rule(tokenizers[name].tokenizer, state)[0] for name, state in states.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,25 +81,17 @@ def test_text_that_spells_special_tokens_is_text(tokenizers, name):
 
 def test_only_a_text_with_a_new_letter_is_left_to_the_library(tokenizers, corpus, monkeypatch):
     pytest.importorskip("gigatoken")
-    made, left = tokenizers["bpe"], list[str]()
-    encoder, _ = made.encoders.choose(corpus[:5])
+    made, left, new = tokenizers["bpe"], list[str](), "a\U00016ea0're"
+    encoder, note = made.encoders.choose([*corpus[:5], new])
+    assert (encoder.name, note) == ("gigatoken", "")
     whole = HuggingFaceEncoder.encode_chunk
     monkeypatch.setattr(
         HuggingFaceEncoder, "encode_chunk", lambda self, texts: left.extend(texts) or whole(self, texts)
     )
-    new = "a\U00016ea0're"
     for texts in ([*corpus[:3], new, "", *corpus[3:5], new], [new], ["", new]):
         left.clear()
         check(made, encoder, texts, follows=True)
         assert left == [text for text in texts if text == new]
-
-
-def test_a_letter_that_is_new_does_not_cost_a_task_its_encoder(tokenizers, corpus):
-    pytest.importorskip("gigatoken")
-    made, texts = tokenizers["bpe"], [*corpus[:20], "\U00016ea0're"]
-    encoder, note = made.encoders.choose(texts)
-    assert (encoder.name, note) == ("gigatoken", "")
-    check(made, encoder, texts, follows=True)
 
 
 @pytest.mark.slow
@@ -142,13 +131,9 @@ def test_the_fastest_is_chosen(tokenizers, corpus, name):
 @settings(max_examples=15, deadline=None)
 @given(texts=TEXTS)
 @example(texts=["one\ntwo\n\nthree four  five\tsix\nseven", "eight nine|||IP|||ten eleven"])
-def test_pieces_do_not_change_the_encoding(tokenizers, name, texts):
-    made = tokenizers[name]
-    words = None
-    if not made.info.continuation_prefix and name != "wordpiece-words":
-        words, _ = word_rule(made.tokenizer, json.loads(made.tokenizer.to_str()))
-    for rule in (words, "word_ids"):
-        encoder = HuggingFaceEncoder(made.tokenizer, rule)
+def test_pieces_do_not_change_the_encoding(tokenizers, rules, name, texts):
+    for rule in (rules.get(name), "word_ids"):
+        encoder = HuggingFaceEncoder(tokenizers[name].tokenizer, rule)
         whole = encoder(texts)
         encoder.chunk_characters = 3
         for ours, theirs in zip(encoder(texts), whole, strict=True):
@@ -181,10 +166,10 @@ def test_texts_without_tokens(tokenizers):
                 assert starts is None or (len(starts) == 0 and starts.dtype == bool)
 
 
-def test_a_text_of_added_tokens_alone(tokenizers):
+def test_a_text_of_added_tokens_alone(tokenizers, rules):
     made = tokenizers["llama-3-added"]
-    rule, _ = word_rule(made.tokenizer, json.loads(made.tokenizer.to_str()))
-    check(made, HuggingFaceEncoder(made.tokenizer, rule), ["|||IP|||", "", "|||IP|||  "], True)
+    encoder = HuggingFaceEncoder(made.tokenizer, rules["llama-3-added"])
+    check(made, encoder, ["|||IP|||", "", "|||IP|||  "], True)
 
 
 def test_words_that_end_with_a_space(corpus, tmp_path):

@@ -63,9 +63,7 @@ def test_a_data_set_of_the_hub_is_a_table_of_one_commit(tmp_path, monkeypatch):
         assert content_digest(path) != content_digest(pinned(name))
         with pytest.raises(UserError, match="has the splits train; choose one with split=NAME"):
             pinned(name.replace("split=train", "split=dev"))
-    with pytest.raises(
-        UserError, match=r"hub:nyu-mll/other\?name=rte cannot be loaded .* Check its name and the network"
-    ):
+    with pytest.raises(UserError, match=r"hub:nyu-mll/other\?name=rte cannot be loaded .* Check its name and the net"):
         pinned("hub:nyu-mll/other?name=rte")
 
 
@@ -92,12 +90,7 @@ def test_a_row_knows_its_line(tmp_path):
     "name, text, columns, said",
     [
         ("a.tsv", "text\tlabel\nx\t1\n", ("text", "labels"), r"a\.tsv, line 1 has no column 'labels', but .*'label'"),
-        (
-            "a.tsv",
-            "text\tlabel\nx\t1\ny\n",
-            ("text", "label"),
-            r"a\.tsv, line 3: there are 1 cells, and 2 in the first",
-        ),
+        ("a.tsv", "text\tlabel\nx\t1\ny\n", ("text", "label"), r"line 3: there are 1 cells, and 2 in the first"),
         ("a.tsv", "text\tlabel\nx\ty\t1\n", ("text", "label"), r"line 2: there are 3 cells, and 2 in the first line"),
         ("a.tsv", "a\tx\t1\na\tx\t\t1\n", ("2", "3"), r"line 2: there are 4 cells, and 3 in the first line"),
         ("a.tsv", "x\t1\n", ("1", "0"), r"line 1 has no column '0', but '1', '2'"),
@@ -146,9 +139,8 @@ def test_comments_are_no_words_and_a_number_sign_is_one(tmp_path):
 
 
 def test_ranges_and_empty_nodes_of_conllu_are_no_words(tmp_path):
-    text = "# sent_id = 1\n" + conllu(
-        ("1-2", "du", "_"), ("1", "de", "ADP"), ("2", "le", "DET"), ("3", "10 000", "NUM")
-    )
+    words = (("1-2", "du", "_"), ("1", "de", "ADP"), ("2", "le", "DET"), ("3", "10 000", "NUM"))
+    text = "# sent_id = 1\n" + conllu(*words)
     text += conllu(("3.1", "sail", "VERB")) + "\n" + conllu(("0.1", "is", "_"), ("1", "#", "SYM"))
     path = write(tmp_path / "a.conllu", text)
     found = [(one.place, one.words, one.labels) for one in read_columns(path, ("2", "4"))]
@@ -160,8 +152,7 @@ def test_ranges_and_empty_nodes_of_conllu_are_no_words(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, columns",
-    [("1-2\tB\n3.1\tO\n", ("1", "2")), (conllu(("1-2", "1-2", "B"), ("it", "3.1", "O")), ("2", "4"))],
+    "text, columns", [("1-2\tB\n3.1\tO\n", ("1", "2")), (conllu(("1-2", "1-2", "B"), ("it", "3.1", "O")), ("2", "4"))]
 )
 def test_what_looks_like_a_range_elsewhere_is_a_word(tmp_path, text, columns):
     (one,) = read_columns(write(tmp_path / "a.conll", text), columns)

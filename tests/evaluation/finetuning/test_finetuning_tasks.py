@@ -8,17 +8,10 @@ import pytest
 import torch
 
 from data_prep.common.errors import UserError
-from evaluation.finetuning import FinetuneSettings, open_task
+from evaluation.finetuning import FinetuneSettings, label_tasks, open_task
 from evaluation.finetuning.cloze_repair import Edit, RepairPair, RepairRow, RepairTask, pair_of, repair_metrics
 from evaluation.finetuning.heads import IGNORED
-from evaluation.finetuning.label_tasks import (
-    Classification,
-    Regression,
-    TokenTask,
-    first_tokens,
-    naive_bayes,
-    number_labels,
-)
+from evaluation.finetuning.label_tasks import Classification, Regression, TokenTask
 from tests.support.finetuning import WORDS, tiny_tokenizer
 
 CLS, SEP, MASK = 2, 3, 4
@@ -61,7 +54,7 @@ def test_the_baseline_of_classes_knows_the_tokens_and_not_their_order(tmp_path, 
     held_out = write(tmp_path / "b.tsv", "text\tlabel\nship the\tyes\nthe the ship new\tyes\nold\tno\nnew the\tyes\n")
     task = Classification(FinetuneSettings("classification"), train, held_out, tokenizer)
     examples = task.heads[0].examples
-    found = naive_bayes(examples, [example["labels"] for example in examples], task.heads[0].held_out([]))
+    found = label_tasks.naive_bayes(examples, [example["labels"] for example in examples], task.heads[0].held_out([]))
     # "ship the" by counts one higher than they are, over 12 ids: "yes" 1/7 (2/16)^4, "no" 6/7 (7/33)^2 (1/33)^2
     assert found == [0, 1, 0, 0]
     assert task.baseline["accuracy"] == 2 / 4
@@ -158,7 +151,7 @@ def test_labels_that_cannot_be_learnt_are_refused(tmp_path, tokenizer):
     [({"10", "9", "-1"}, ["-1", "9", "10"]), ({"--1", "2", "10"}, ["--1", "10", "2"]), ({"-", "1"}, ["-", "1"])],
 )
 def test_labels_that_are_not_all_integers_are_in_the_order_of_names(labels, wanted):
-    assert [*number_labels("a", "all have", labels)] == wanted
+    assert [*label_tasks.number_labels("a", "all have", labels)] == wanted
 
 
 @pytest.mark.parametrize(
@@ -198,7 +191,7 @@ def test_labels_stand_at_the_first_token_of_a_word(tmp_path, tokenizer):
 
 def test_a_token_with_the_space_before_it_is_the_word_behind():
     """As byte-level tokenizers may say."""
-    assert first_tokens(["the", "ship", "in"], [(0, 0), (0, 3), (3, 6), (6, 8), (0, 0)]) == [1, 2, None]
+    assert label_tasks.first_tokens(["the", "ship", "in"], [(0, 0), (0, 3), (3, 6), (6, 8), (0, 0)]) == [1, 2, None]
 
 
 def test_sentences_without_a_label_to_learn_are_left_out_of_training_alone(tmp_path, tokenizer):

@@ -4,11 +4,9 @@ import itertools
 import json
 import re
 import shutil
-import sqlite3
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from evaluation.finetuning import Finetuning, experiment, read_suite
@@ -16,25 +14,19 @@ from evaluation.finetuning.head_training import Diverged
 from evaluation.finetuning.result_file import Epoch, SeedResult
 from evaluation.finetuning.suite import is_above
 from pretrain.export import model_digest
-from tests.support.finetuning import tiny_model
+from tests.support.finetuning import tiny_model, tracked_params
 from tests.support.forked import ROOT
-from tests.support.in_process import app
+from tests.support.in_process import invoke
 from tests.support.runs import write_config
 
 WORDS = {"good": 1, "bad": 0, "old": 2}
+TWO = {"train": "two.tsv", "valid": "two.tsv", "lr": [1e-3]}
 SUITE = {
     "defaults": {"task": "classification", "lr": [1e-4, 1e-2], "epochs": [3], "seeds": 2, "batch_size": 4},
     "tasks": {
         "three": {"train": "three.tsv", "valid": "three.tsv", "limit_valid": 12},
-        "two": {
-            "train": "two.tsv",
-            "valid": "two.tsv",
-            "start": "three",
-            "metric": "f1",
-            "epochs": [1, 2],
-            "lr": [1e-3],
-        },
-        "scores": {"task": "regression", "train": "two.tsv", "valid": "two.tsv", "lr": [1e-3]},
+        "two": TWO | {"start": "three", "metric": "f1", "epochs": [1, 2]},
+        "scores": TWO | {"task": "regression"},
     },
 }
 
@@ -53,11 +45,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def evaluate(*more):
-    result = CliRunner().invoke(app, ["evaluate", "model", "--suite", "suite.yaml", "--json", "out.json", *more])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+def evaluate(*more, code=0):
+    return invoke("evaluate", "model", "--suite", "suite.yaml", "--json", "out.json", *more, code=code)
 
 
 def test_settings_are_chosen_seeds_are_trained_and_a_killed_suite_resumes(folder, monkeypatch):
@@ -72,8 +61,7 @@ def test_settings_are_chosen_seeds_are_trained_and_a_killed_suite_resumes(folder
 
     monkeypatch.setattr(Finetuning, "run_seed", counted)
     write_config(folder / "config.yaml", {"track": {"uri": (uri := f"sqlite:///{folder}/mlflow.db")}})
-    stopped = evaluate("--uri", uri)
-    assert (stopped.exit_code, "stopped; run the same command to resume" in stopped.stderr) == (130, True)
+    assert "stopped; run the same command to resume" in evaluate("--uri", uri, code=130).stderr
     assert [*json.loads((folder / "out.json").read_text())["tasks"]] == ["three"]
     shown = evaluate("--uri", uri).stdout
     assert len(trained) == 2 * (4 + 4 + 2) + 1, "one training was broken off"
@@ -96,9 +84,8 @@ def test_settings_are_chosen_seeds_are_trained_and_a_killed_suite_resumes(folder
                 assert kept["identity"]["model"] == model_digest(tuned)
     assert results["three"]["models"]["model"]["above_random"] in (True, False)
     assert results["three"]["baseline"]["name"] == "naive Bayes on token counts"
-    assert sorted(name for name in tracked(folder) if "seed" not in name) == sorted(
-        f"{task}, {model}" for task in results for model in ("model", "random weights")
-    )
+    rows = {f"{task}, {model}" for task in results for model in ("model", "random weights")}
+    assert {name for name in tracked_params(folder / "mlflow.db") if "seed" not in name} == rows
 
     stop_at = 0
     next(folder.glob("out.json.tasks/random-*")).rename(folder / "before")  # the one that was broken off
@@ -114,14 +101,6 @@ def write_suite(folder, **task):
     (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"tasks": {"three": SUITE["tasks"]["three"] | task}}))
 
 
-def tracked(folder):
-    """The parameters of the runs in MLflow, by name."""
-    database = sqlite3.connect(folder / "mlflow.db")
-    params = "select key, value from params where run_uuid = ?"
-    runs = database.execute("select name, run_uuid from runs").fetchall()
-    return {name: dict(database.execute(params, (run,))) for name, run in runs}
-
-
 def test_a_resumed_suite_sends_what_mlflow_lacks_and_tells_no_query_of_a_url(folder, monkeypatch):
     monkeypatch.setattr(Finetuning, "run_seed", without_training)
     (folder / "three.tsv").rename(folder / "three.tsv?token=abc")
@@ -131,7 +110,7 @@ def test_a_resumed_suite_sends_what_mlflow_lacks_and_tells_no_query_of_a_url(fol
     write_config(folder / "config.yaml", {"track": {"uri": (uri := f"sqlite:///{folder}/mlflow.db")}})
     evaluate("--uri", uri)
     table = json.loads((folder / "out.json").read_text())["tasks"]["three"]
-    params = tracked(folder)["three, model"]
+    params = tracked_params(folder / "mlflow.db")["three, model"]
     assert params["model"] == "model"
     assert {files[name] for files in (table, params) for name in ("train", "valid")} == {f"file://{folder}/three.tsv"}
 
@@ -185,10 +164,8 @@ def test_a_learning_rate_whose_loss_is_not_finite_is_not_chosen(folder, monkeypa
 ])  # fmt: skip
 def test_a_mistake_in_a_suite_is_one_message_before_any_training(folder, monkeypatch, change, said):
     monkeypatch.setattr(Finetuning, "run_seed", None)
-    task = SUITE["tasks"]["two"] | change
-    (folder / "suite.yaml").write_text(
-        yaml.safe_dump(SUITE | {"tasks": SUITE["tasks"] | {"two": task}}, sort_keys=False)
-    )
+    tasks = SUITE["tasks"] | {"two": SUITE["tasks"]["two"] | change}
+    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"tasks": tasks}, sort_keys=False))
     with pytest.raises(UserError, match=f"^suite.yaml: {said}"):
         evaluate()
 
@@ -208,7 +185,7 @@ def test_options_that_a_suite_does_not_read_are_refused(folder):
     with pytest.raises(UserError, match=r"--data is not used with --suite\. Remove --data, or --suite"):
         evaluate("--data", "a")
     with pytest.raises(UserError, match=r"add --json FILE"):
-        CliRunner().invoke(app, ["evaluate", "model", "--suite", "suite.yaml"], catch_exceptions=False)
+        invoke("evaluate", "model", "--suite", "suite.yaml")
 
 
 def test_cut_texts_are_counted_and_a_model_without_a_tokenizer_is_refused(folder, monkeypatch):

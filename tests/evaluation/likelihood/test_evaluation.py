@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
-from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
@@ -21,7 +21,7 @@ from evaluation.likelihood.sentence_scores import sentence_scores
 from pretrain.masking import Vocabulary
 from tests.support.evaluated import save_model
 from tests.support.hostile_json import DEEPEST
-from tests.support.in_process import app
+from tests.support.in_process import invoke
 
 PAIRS = [
     {"sentence_good": "the captain saw the ship.", "sentence_bad": "captain the ship saw the.", "UID": "order"},
@@ -71,11 +71,8 @@ def test_masks_depend_on_data_and_rate_alone(corpus):
 
 
 def test_figures_of_the_held_out_loss():
-    measured = HeldOutAnswers(
-        loss=np.array([1.0, 2.0, 3.0, 6.0]),
-        right=np.array([True, False, False, True]),
-        row=np.array([0, 0, 1, 3]),
-    )
+    loss, right = np.array([1.0, 2.0, 3.0, 6.0]), np.array([True, False, False, True])
+    measured = HeldOutAnswers(loss=loss, right=right, row=np.array([0, 0, 1, 3]))
     results = held_out_results(measured)
     assert (results["loss"], results["masked_accuracy"], results["predictions"], results["rows"]) == (3.0, 0.5, 4, 3)
     assert results["perplexity"] == pytest.approx(math.exp(3))
@@ -108,9 +105,8 @@ TRACKED = {"input_prefix": "Box 1 has", "options": [" a coin.", " a ship.", " it
 
 
 def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
-    assert read_pairs(str(pairs_file))[1] == MinimalPair(
-        ("a sailor found a coin.", "a sailor found a the."), {"field": "syntax", "UID": "noun"}
-    )
+    texts = ("a sailor found a coin.", "a sailor found a the.")
+    assert read_pairs(str(pairs_file))[1] == MinimalPair(texts, {"field": "syntax", "UID": "noun"})
     for line, message in {
         '{"sentence_good": "a", "sentence_bad": " "}': "line 2 has no text as sentence_bad",
         json.dumps(PAIRS[0])[:-1] + f', "field": {DEEPEST}}}': "line 2 has no text or number as field",
@@ -147,11 +143,8 @@ def test_accuracy_by_group_with_ties_as_halves():
     assert credit.tolist() == [1, 0, 0.5, 1]
     results = pair_results(pairs, credit)
     assert (results["accuracy"], results["pairs"], results["ties"]) == (0.625, 4, 1)
-    assert {name: result["accuracy"] for name, result in results["by"].items()} == {
-        "field:f": 0.625,
-        "UID:a": 0.5,
-        "UID:b": 0.75,
-    }
+    by_group = {name: result["accuracy"] for name, result in results["by"].items()}
+    assert by_group == {"field:f": 0.625, "UID:a": 0.5, "UID:b": 0.75}
 
 
 def test_babylm_counts_a_tie_as_right_and_every_uid_alike():
@@ -225,9 +218,7 @@ def test_what_does_not_go_together_is_refused(corpus, models, tmp_path, monkeypa
 def test_a_model_that_diverged_is_not_scored(kind, corpus, pairs_file, tmp_path):
     model = str(save_model(kind, corpus["wordpiece"], tmp_path / kind))
     weights = load_file(f"{model}/model.safetensors")
-    name = next(
-        name for name in weights if name.endswith("layer.1.output.dense.weight") or "layer.1.ffn.lin2.w" in name
-    )
+    name = next(name for name in weights if re.search(r"layer\.1\.(output\.dense|ffn\.lin2)\.weight", name))
     weights[name][0, 0] = math.inf
     save_file(weights, f"{model}/model.safetensors", {"format": "pt"})
     for asked in ({"pairs": str(pairs_file)}, {"data": str(corpus["wordpiece"] / "data" / "valid")}):
@@ -238,9 +229,7 @@ def test_a_model_that_diverged_is_not_scored(kind, corpus, pairs_file, tmp_path)
 def test_ids_that_a_model_does_not_know_are_refused(corpus, pairs_file, tmp_path):
     model = save_model("bert", corpus["wordpiece"], tmp_path / "model")
     AutoTokenizer.from_pretrained(str(corpus["bpe"] / "tokenizer")).save_pretrained(model)
-    with pytest.raises(
-        UserError, match=r"model is asked about an id of \d+, and knows those below \d+; give it the tok"
-    ):
+    with pytest.raises(UserError, match=r"model is asked about an id of \d+, and knows those below \d+; give it"):
         run(models=(str(model),), pairs=str(pairs_file))
 
 
@@ -253,8 +242,7 @@ def test_pairs_of_models_with_other_tokenizers_compare(models, pairs_file):
 def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, tmp_path):
     data, out = corpus["wordpiece"] / "data", tmp_path / "found.json"
     words = ["--data", data / "valid", "--pairs", pairs_file, "--limit", "1", "--rows", "20", "--json", out]
-    done = CliRunner().invoke(app, ["evaluate", *map(str, [*models[:2], *words])])
-    assert done.exit_code == 0, done.exception
+    done = invoke("evaluate", *models[:2], *words)
     results = json.loads(out.read_text())["models"][str(models[0])]
     assert results["held_out"]["rows"] == 20
     assert results["pairs"]["pairs"] == 3
@@ -279,9 +267,9 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
     ],
 )
 def test_bad_words_are_one_sentence(words, message):
-    done = CliRunner().invoke(app, ["evaluate", *words])
-    assert isinstance(done.exception, UserError)
-    assert message in str(done.exception)
+    with pytest.raises(UserError) as refused:
+        invoke("evaluate", *words)
+    assert message in str(refused.value)
 
 
 def test_what_looks_like_a_special_token_in_a_sentence_is_text(corpus, models):

@@ -5,7 +5,6 @@ import os
 import sqlite3
 
 import pytest
-from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from evaluation.likelihood import sentence_scores
@@ -14,7 +13,7 @@ from evaluation.likelihood.score_file import ScoreFile
 from pretrain.export import model_digest
 from tests.support import text_data
 from tests.support.evaluated import save_model
-from tests.support.in_process import app
+from tests.support.in_process import invoke
 
 
 def test_a_stopped_evaluation_goes_on(corpus, tmp_path, monkeypatch):
@@ -34,18 +33,18 @@ def test_a_stopped_evaluation_goes_on(corpus, tmp_path, monkeypatch):
     lines = [{"sentence_good": good, "sentence_bad": bad} for good, bad in zip(texts[::2], texts[1::2], strict=True)]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    def evaluate(name):
-        words = ["evaluate", *models, "--pairs", str(tmp_path / "pairs.jsonl"), "--json", str(tmp_path / "new" / name)]
-        return CliRunner().invoke(app, words).exit_code
+    def evaluate(name, code=0):
+        words = ["--pairs", tmp_path / "pairs.jsonl", "--json", tmp_path / "new" / name]
+        invoke("evaluate", *models, *words, code=code)
 
-    assert evaluate("whole.json") == 0
+    evaluate("whole.json")
     whole, asked[0] = asked[0], 0
     most[0] = 2 * whole // 3
-    assert evaluate("stopped.json") == 130
+    evaluate("stopped.json", code=130)
     assert (tmp_path / "new" / "stopped.json.scores").exists()
     assert not (tmp_path / "new" / "stopped.json").exists()
     before, most[0] = asked[0], 10**9
-    assert evaluate("stopped.json") == 0
+    evaluate("stopped.json")
     assert before < asked[0] < whole + 64, "nearly none twice"
     assert (tmp_path / "new" / "stopped.json").read_bytes() == (tmp_path / "new" / "whole.json").read_bytes()
     assert not (tmp_path / "new" / "stopped.json.scores").exists()

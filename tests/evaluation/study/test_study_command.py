@@ -4,31 +4,36 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from launchers.commands.study_sweep import finetune_parameters
 from tests.support.finetuning import tiny_tokenizer
-from tests.support.in_process import app
+from tests.support.in_process import invoke
 from tests.support.study_runs import kept, run
 
 
 def asked(config, *options: str):
     """The output of `study sweep` for a study of two arms at 9 steps."""
     words = ["--over", "masking.strategy=token,span", "train.steps=9", "--dry-run", *options]
-    return CliRunner().invoke(app, ["study", "sweep", str(config), *words])
+    return invoke("study", "sweep", config, *words).output
+
+
+def refusal(config, *options: str) -> str:
+    with pytest.raises(UserError) as refused:
+        asked(config, *options)
+    return str(refused.value)
 
 
 def test_a_dry_run_tells_arms_and_steps_writes_nothing_and_refuses_what_the_study_would(config, tmp_path):
-    output = asked(config, "--seeds", "1").output
+    output = asked(config, "--seeds", "1")
     assert "  strategy=token  9 steps\n  strategy=span   9 steps\n2 runs" in output
     assert not (tmp_path / "study").exists()
     run(kept(config, "train.steps=9", seeds=2))
-    assert "6 runs, 4 of them done" in asked(config, "--seeds", "3").output
-    assert "holds a study of 2 seeds" in str(asked(config, "--seeds", "1").exception)
-    assert "holds another study" in str(asked(config, "masking.rate=0.3").exception)
-    assert "run.seed: a study numbers its seeds" in str(asked(config, "run.seed=5").exception)
-    assert asked(config, "--stop-early").exit_code == 0, "early stopping may begin or end at any time"
+    assert "6 runs, 4 of them done" in asked(config, "--seeds", "3")
+    assert "holds a study of 2 seeds" in refusal(config, "--seeds", "1")
+    assert "holds another study" in refusal(config, "masking.rate=0.3")
+    assert "run.seed: a study numbers its seeds" in refusal(config, "run.seed=5")
+    asked(config, "--stop-early")  # may begin or end at any time
 
 
 def test_options_of_a_fine_tuning_are_checked_before_anything_is_trained():
@@ -66,6 +71,4 @@ def test_what_models_are_evaluated_on_is_read_before_anything_is_trained(config,
     Path("pairs").write_text('{"sentence_good": "the ship is red", "sentence_bad": "ship the is red"}\n')
     long = f'{{"sentence_good": "the ship {"is red " * 19}", "sentence_bad": "ship", "UID": "a"}}\n'
     Path("long").write_text(Path("pairs").read_text().replace("}", ', "UID": "a"}') + long)
-    begin = ["study", "sweep", str(config), "--over", "masking.strategy=token", "--dry-run"]
-    result = CliRunner().invoke(app, [*begin, *options])
-    assert result.exception is None if words is None else words in str(result.exception)
+    assert words in refusal(config, *options) if words else asked(config, *options)

@@ -7,12 +7,7 @@ from hypothesis import strategies as st
 
 from data_prep.common.intervals import interval_of_seeds
 from evaluation.study.early_stopping import stopped_arms
-from evaluation.study.paired_statistics import (
-    holm,
-    mean_of,
-    paired_differences,
-    verdict_of,
-)
+from evaluation.study.paired_statistics import holm, mean_of, paired_differences, verdict_of
 from evaluation.study.study_results import METRICS, compare_arms
 
 STUDENT = {1: 12.7062, 2: 4.3027, 4: 2.7764}  # 97.5% quantiles, as tables have them

@@ -10,17 +10,11 @@ from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
+from experiments.layers import position_sample
 from experiments.layers.__main__ import app
 from experiments.layers.layer_analysis import Information, Similarity, analyze, states_of
 from experiments.layers.measures import entropy
-from experiments.layers.position_sample import (
-    Places,
-    PositionSample,
-    SampleSettings,
-    held_out_rows,
-    masked_sample,
-    plain_sample,
-)
+from experiments.layers.position_sample import Places, PositionSample, SampleSettings, held_out_rows, masked_sample
 from pretrain.export import load_language_model
 from pretrain.masking import Vocabulary
 from tests.support.tiny_models import tiny_model
@@ -43,7 +37,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name,make", [("mlm", masked_sample), ("clm", plain_sample)])
+@pytest.mark.parametrize("name,make", [("mlm", masked_sample), ("clm", position_sample.plain_sample)])
 def test_states_are_those_of_the_text_alone_at_each_position(folder, name, make):
     dataset = Dataset(folder / "data")
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
@@ -67,9 +61,8 @@ def planted(
     kind: str, states: list[np.ndarray], seen: np.ndarray, target: np.ndarray
 ) -> tuple[list[Similarity], list[Information]]:
     number = np.arange(len(seen))
-    sample = PositionSample(
-        np.zeros((1, 1), np.int64), {kind: Places(number, number, seen, target, number % 10)}, np.arange(8)
-    )
+    places = {kind: Places(number, number, seen, target, number % 10)}
+    sample = PositionSample(np.zeros((1, 1), np.int64), places, np.arange(8))
     return analyze({kind: np.stack(states).astype(np.float32)}, sample, SETTINGS)
 
 
@@ -124,14 +117,16 @@ QUICK = ["--positions", 300, "--tokens", 6, "--clusters", 20, "--seq-len", 24]
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)])
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    if result.exception:
+        raise result.exception
+    return result.output
 
 
 def test_the_command_measures_models_of_any_depth_and_draws_them(folder, tmp_path):
     options = [*QUICK, "--shuffled", folder / "shuffled", "--out", tmp_path / "out", "--json", tmp_path / "o.json"]
-    result = run(folder / "mlm", folder / "clm", "--data", folder / "data", *options)
-    assert result.exit_code == 0, result.output
-    assert "clm, 3 layers of 16, shuffled words text" in result.output
+    output = run(folder / "mlm", folder / "clm", "--data", folder / "data", *options)
+    assert "clm, 3 layers of 16, shuffled words text" in output
     for name in ("similarity", "information"):
         assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((tmp_path / "o.json").read_text())
@@ -143,9 +138,8 @@ def test_the_command_measures_models_of_any_depth_and_draws_them(folder, tmp_pat
             assert (text["objective"], text["layers"], text["hidden"]) == (name, depth, 16)
             assert [len(one["between"]) for one in text["similarities"]] == [depth] * len(text["similarities"])
             assert [len(one["at"]) for one in text["information"]] == [depth + 1] * len(text["information"])
-            assert {one["kind"] for one in text["similarities"]} == (
-                {"all"} if name == "clm" else {"predicted", "unmasked"}
-            )
+            kinds = {"all"} if name == "clm" else {"predicted", "unmasked"}
+            assert {one["kind"] for one in text["similarities"]} == kinds
     causal = found["models"][str(folder / "clm")]
     assert causal["natural"]["similarities"] != causal["shuffled words"]["similarities"]
 
@@ -154,7 +148,7 @@ def test_a_translation_model_is_measured_without_masks(folder, tmp_path):
     model = shutil.copytree(folder / "mlm", tmp_path / "prefix")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"prefix_sep_token_id": 3}))
-    assert run(model, "--data", folder / "data", *QUICK, "--json", tmp_path / "found.json").exit_code == 0
+    run(model, "--data", folder / "data", *QUICK, "--json", tmp_path / "found.json")
     text = json.loads((tmp_path / "found.json").read_text())["models"][str(model)]["natural"]
     assert text["objective"] == "prefix"
     assert {one["kind"] for one in text["similarities"]} == {"all"}
@@ -163,10 +157,9 @@ def test_a_translation_model_is_measured_without_masks(folder, tmp_path):
 def test_what_too_little_text_leaves_out_is_said_and_not_drawn(folder, tmp_path):
     options = ["--data", folder / "data", "--positions", 200, "--tokens", 2, "--seq-len", 24, "--out", tmp_path]
     (tmp_path / "information.png").write_text("of an older run")
-    result = run(folder / "mlm", *options, "--clusters", 199)
-    assert result.exit_code == 0, result.output
-    assert "Information is not shown: too few positions" in result.output
-    assert "information at layer" not in result.output
+    output = run(folder / "mlm", *options, "--clusters", 199)
+    assert "Information is not shown: too few positions" in output
+    assert "information at layer" not in output
     assert [path.name for path in tmp_path.iterdir()] == ["similarity.png"]
 
 
@@ -178,6 +171,5 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
         ([folder / "mlm", *data, "--out", "/proc/layers"], "Cannot write to /proc/layers"),
         ([folder / "mlm", *data, "--seq-len", 64], "takes texts of 48 tokens at most"),
     ]:
-        error = run(*arguments).exception
-        assert isinstance(error, UserError), error
-        assert message in str(error)
+        with pytest.raises(UserError, match=message):
+            run(*arguments)

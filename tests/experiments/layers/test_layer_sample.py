@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 
 from data_prep.common.errors import UserError
+from experiments.layers import position_sample
 from experiments.layers.measures import GROUPS
-from experiments.layers.position_sample import (
-    PositionSample,
-    SampleSettings,
-    frequent_tokens,
-    held_out_rows,
-    masked_sample,
-    plain_sample,
-)
+from experiments.layers.position_sample import PositionSample, SampleSettings, held_out_rows, masked_sample
 from pretrain.masking import Vocabulary
 from tests.support.datasets import make_dataset
 
@@ -49,9 +43,8 @@ def test_positions_are_of_their_kind(dataset, vocabulary, masked):
         np.testing.assert_array_equal(masked.tokens[places.row, places.column], places.seen)
         np.testing.assert_array_equal(original[places.row % len(original), places.column], places.target)
         same, hidden = places.seen == places.target, places.seen == vocabulary.mask
-        assert {"masked": hidden, "kept": same, "unmasked": same, "random": ~same & ~hidden}.get(
-            kind, ~hidden | ~same
-        ).all()
+        right = {"masked": hidden, "kept": same, "unmasked": same, "random": ~same & ~hidden}
+        assert right.get(kind, ~hidden | ~same).all()
     assert np.isin(masked.places["random"].seen, masked.frequent).all()
     taken = {kind: set(zip(places.row, places.column, strict=True)) for kind, places in masked.places.items()}
     for one, other in (("masked", "kept"), ("random", "kept"), ("predicted", "unmasked")):
@@ -77,7 +70,7 @@ def test_a_row_that_comes_again_has_other_masks_and_stays_in_its_group(dataset, 
 
 def test_a_causal_target_is_the_next_token(dataset, vocabulary):
     rows = held_out_rows(dataset, SETTINGS, vocabulary)
-    sample = plain_sample(rows, vocabulary, SETTINGS)
+    sample = position_sample.plain_sample(rows, vocabulary, SETTINGS)
     places = sample.places["all"]
     np.testing.assert_array_equal(sample.tokens, rows.tokens)
     np.testing.assert_array_equal(rows.tokens[places.row, places.column], places.seen)
@@ -91,15 +84,14 @@ def test_samples_are_keyed(dataset, vocabulary, masked):
     np.testing.assert_array_equal(again.tokens, masked.tokens)
     np.testing.assert_array_equal(again.places["masked"].column, masked.places["masked"].column)
     other = SampleSettings(2000, 6, 10, 32, seed=1)
-    assert not np.array_equal(
-        masked_sample(held_out_rows(dataset, other, vocabulary), vocabulary, other).tokens, masked.tokens
-    )
+    another = masked_sample(held_out_rows(dataset, other, vocabulary), vocabulary, other)
+    assert not np.array_equal(another.tokens, masked.tokens)
 
 
 def test_frequent_tokens_are_the_most_frequent_ordinary_ones(dataset, vocabulary):
     rows = held_out_rows(dataset, SETTINGS, vocabulary)
     counts = Counter(id for id in rows.tokens.reshape(-1).tolist() if vocabulary.is_ordinary[id])
-    found = frequent_tokens(rows, vocabulary, 6)
+    found = position_sample.frequent_tokens(rows, vocabulary, 6)
     assert min(counts[id] for id in found.tolist()) >= sorted(counts.values())[-6]
     assert len(found) == 6
 

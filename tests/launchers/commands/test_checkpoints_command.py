@@ -4,12 +4,11 @@ import json
 
 import fsspec
 import pytest
-import yaml
-from typer.testing import CliRunner
 
 from pretrain.run import RunFolder
 from tests.support.checkpoints import MODEL, make_checkpoint
-from tests.support.in_process import app
+from tests.support.configs import LEAST, config_file
+from tests.support.in_process import invoke
 
 
 @pytest.fixture
@@ -18,49 +17,34 @@ def run(tmp_path) -> RunFolder:
     folder = RunFolder(tmp_path / "run")
     folder.create()
     settings = {"every_steps": 10, "keep": 1, "keep_every": 10, "remote": f"memory://{tmp_path.name}"}
-    config = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 5}, "checkpoint": settings}
-    folder.config.write_text(yaml.safe_dump(config))
+    config_file(folder.config, LEAST | {"checkpoint": settings})
     for step in (10, 20, 30):
         make_checkpoint(folder.checkpoints, step)
-    fsspec.filesystem("memory").pipe(f"/{tmp_path.name}/step-00000020/manifest.json", b"x")
-    fsspec.filesystem("memory").pipe(f"/{tmp_path.name}/step-00000005/manifest.json", b"x")
+    for step in (20, 5):
+        fsspec.filesystem("memory").pipe(f"/{tmp_path.name}/step-{step:08}/manifest.json", b"x")
     return folder
 
 
-def invoke(run: RunFolder, *options: str):
-    return CliRunner().invoke(app, ["checkpoints", str(run.path), *options])
-
-
 def test_sound_checkpoints_are_listed_newest_first(run):
-    result = invoke(run)
-    assert result.exit_code == 0, result.output
+    result = invoke("checkpoints", run.path)
     lines = [line.split() for line in result.output.splitlines()]
     assert lines[0] == ["step", "saved", "size", "state", "kept", "remote"]
-    assert [(words[0], words[5], words[-1]) for words in lines[1:4]] == [
-        ("30", "verified", "no"),
-        ("20", "verified", "yes"),
-        ("10", "verified", "no"),
-    ]
+    listed = [(words[0], words[5], words[-1]) for words in lines[1:4]]
+    assert listed == [("30", "verified", "no"), ("20", "verified", "yes"), ("10", "verified", "no")]
     assert "newest" in result.output.splitlines()[1]
     assert "every 10" in result.output.splitlines()[2]
     assert lines[4][-1] == "5", "a copy without an original"
-    found = json.loads(invoke(run, "--json").stdout)["checkpoints"]
-    assert [(row["step"], row["bytes"] > 6000, row["verified"], row["kept"]) for row in found] == [
-        (30, True, True, "newest"),
-        (20, True, True, "every 10"),
-        (10, True, True, "every 10"),
-    ]
+    found = json.loads(invoke("checkpoints", run.path, "--json").stdout)["checkpoints"]
+    assert [(row["step"], row["kept"]) for row in found] == [(30, "newest"), (20, "every 10"), (10, "every 10")]
+    assert all(row["verified"] and row["bytes"] > 6000 for row in found)
 
 
 def test_damage_is_named_and_the_exit_code_says_so(run):
     path = run.checkpoints / "step-00000020" / MODEL
     path.write_bytes(path.read_bytes()[::-1])
-    result = invoke(run)
-    assert result.exit_code == 1
-    assert result.output.count("verified") == 2
-    assert f"damaged: {path} differs from its checksum" in result.output
-    result = invoke(run, "--quick")
-    assert result.exit_code == 0, "its size is right"
-    assert result.output.count("sizes are right") == 3
+    output = invoke("checkpoints", run.path, code=1).output
+    assert output.count("verified") == 2
+    assert f"damaged: {path} differs from its checksum" in output
+    assert invoke("checkpoints", run.path, "--quick").output.count("sizes are right") == 3, "its size is right"
     path.write_bytes(b"short")
-    assert invoke(run, "--quick").exit_code == 1
+    invoke("checkpoints", run.path, "--quick", code=1)

@@ -174,11 +174,7 @@ def test_a_folder_without_a_tokenizer(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "masks", "shown"),
-    [
-        ("a [MASK].", 1, "a [MASK]."),
-        ("[MASK] [MASK]", 2, "[MASK 1] [MASK 2]"),
-        ("[MASK] <mask>", 2, "[MASK] <mask>"),
-    ],
+    [("a [MASK].", 1, "a [MASK]."), ("[MASK] [MASK]", 2, "[MASK 1] [MASK 2]"), ("[MASK] <mask>", 2, "[MASK] <mask>")],
 )
 def test_several_masks_are_numbered(line: str, masks: int, shown: str) -> None:
     assert _numbered(line, masks) == shown

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from data_prep.tokenizer import train_tokenizer
@@ -14,7 +13,8 @@ from launchers.commands.mask_show import encode, pieces
 from pretrain.config import Config
 from pretrain.data import BatchDocument, BatchRows, BatchStage, Loader, MaskedVisit, Sources, masked_visits
 from pretrain.masking import Vocabulary
-from tests.support.in_process import app
+from tests.support.configs import least_config
+from tests.support.in_process import invoke
 from tests.support.prep import prepare_files
 
 TEXT = "the old ship left the harbour before the storm , and nobody believed that marmaduke would come back ."
@@ -22,22 +22,22 @@ STRATEGIES: dict[str, Any] = {"token": "token", "whole_word": "whole_word", "mix
 
 
 @pytest.fixture(scope="module")
-def tokenizers(tmp_path_factory) -> dict[str, Path]:
-    """Tokenizers that know the text's characters, and cut most of its words."""
+def tokenizers(tmp_path_factory) -> Path:
+    """The folder of tokenizers that know the text's characters, and cut most of its words."""
     folder = tmp_path_factory.mktemp("show")
     for kind, size in (("wordpiece", 60), ("bpe", 280)):
         train_tokenizer([TEXT], kind, size, folder / kind)
-    return {kind: folder / kind for kind in ("wordpiece", "bpe")}
+    return folder
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "bpe"])
 def tokenizer(request, tokenizers) -> Path:
-    return tokenizers[request.param]
+    return tokenizers / request.param
 
 
 @pytest.fixture(scope="module")
 def wordpiece(tokenizers) -> Path:
-    return tokenizers["wordpiece"]
+    return tokenizers / "wordpiece"
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +50,8 @@ def data(tokenizer, tmp_path_factory) -> Path:
 
 
 def config_of(data: Path, seq_len: int = 128, **masking: Any) -> Config:
-    return Config.model_validate(
-        {
-            "run": {"dir": "unused", "seed": 3},
-            "data": {"train": str(data), "seq_len": seq_len},
-            "masking": masking,
-            "train": {"steps": 4, "global_batch_size": 1},
-        }
-    )
+    sections = {"data": {"train": str(data), "seq_len": seq_len}, "masking": masking}
+    return least_config(run={"seed": 3}, train={"steps": 4, "global_batch_size": 1}, **sections)
 
 
 def visits(tokenizer: Path, config: Config, steps: int) -> list[MaskedVisit]:
@@ -95,14 +89,12 @@ def test_the_first_row_of_a_long_text(data, tokenizer):
     assert first.document == trained_on(config_of(data, 16), 1)[0]
 
 
-def command(*arguments: object) -> tuple[int, str, BaseException | None]:
-    result = CliRunner().invoke(app, ["mask", "show", *map(str, arguments)])
-    return result.exit_code, result.output, result.exception
+def shown(*arguments: object) -> str:
+    return invoke("mask", "show", *arguments).output
 
 
 def test_the_text_is_printed(wordpiece):
-    code, output, error = command(TEXT, "--tokenizer", wordpiece, "run.seed=1", "masking.rate=0.3", "--steps", 3)
-    assert code == 0, error
+    output = shown(TEXT, "--tokenizer", wordpiece, "run.seed=1", "masking.rate=0.3", "--steps", 3)
     head, split, legend, *rest = output.splitlines()
     assert head == "strategy token, rate 0.3, seed 1, rows of 128 slots"
     assert split.startswith("split into tokens, · inside words: the ")
@@ -124,24 +116,21 @@ def test_the_text_is_printed(wordpiece):
 
 def test_a_dot_is_where_a_word_is_split(tokenizer):
     ids, word_starts, _, spelling = encode(TEXT, str(tokenizer))
-    shown = pieces(spelling, ids, word_starts)
-    assert shown.replace("·", "") == TEXT
-    assert shown.count("·") == len(ids) - int(word_starts.sum()) > 0
+    split = pieces(spelling, ids, word_starts)
+    assert split.replace("·", "") == TEXT
+    assert split.count("·") == len(ids) - int(word_starts.sum()) > 0
 
 
 def test_units_are_seen(wordpiece):
-    code, output, _ = command(
-        TEXT, "masking.strategy=whole_word", "masking.rate=0.4", "--tokenizer", wordpiece / "tokenizer.json"
-    )
-    assert code == 0
+    output = shown(TEXT, "masking.strategy=whole_word", "masking.rate=0.4", "--tokenizer", wordpiece / "tokenizer.json")
     assert "⟦two words⟧ were selected as one" in output
     texts = [line[2:] for line in output.splitlines() if line.startswith("- ")]
     assert len(texts) == 4
     for text in texts:
         assert all(part in TEXT.split() for part in re.findall(r"⟦(.+?)(?:→[^⟧]+|=)?⟧", text))
-    nothing = command("中", "--tokenizer", wordpiece)[1]
+    nothing = shown("中", "--tokenizer", wordpiece)
     assert "step 4, epoch 3: 0 of 0 ordinary tokens (0.0%) in 0 units" in nothing
-    output = command(TEXT, "masking.strategy=span", "masking.rate=0.5", "--tokenizer", wordpiece)[1]
+    output = shown(TEXT, "masking.strategy=span", "masking.rate=0.5", "--tokenizer", wordpiece)
     assert "strategy span, rate 0.5, span {max_words: 10, p: 0.2}" in output
     assert re.search(r"- .*⟦\w+ \w+", output)
 
@@ -151,14 +140,10 @@ def test_settings_of_a_config_file(wordpiece, tmp_path):
     config.write_text("masking: {strategy: {token: 1, span: 3}, span: {p: 0.5}, rate: 0.2}\nrun: {seed: 5}\n")
     rate = "masking.rate={schedule: linear, start: 0.6, end: 0.2}"
     options = ("--config", config, "--tokenizer", wordpiece, TEXT * 3)
-    code, output, _ = command(*options, rate, "data.seq_len=32", "--steps", 3)
-    assert code == 0
-    note, output = output.split("\n", 1)
+    note, output = shown(*options, rate, "data.seq_len=32", "--steps", 3).split("\n", 1)
     assert re.fullmatch(r"note: the first 30 of \d+ tokens are shown\. Raise data\.seq_len for more\.", note)
-    assert output.startswith(
-        "strategy {span: 3.0, token: 1.0}, rate {end: 0.2, schedule: linear, start: 0.6}, "
-        "span {max_words: 10, p: 0.5}, seed 5, rows of 32 slots"
-    )
+    rates = "strategy {span: 3.0, token: 1.0}, rate {end: 0.2, schedule: linear, start: 0.6}, "
+    assert output.startswith(rates + "span {max_words: 10, p: 0.5}, seed 5, rows of 32 slots")
     assert re.findall(r"epoch (\d), rate ([\d.]+):", output) == [("0", "0.6"), ("1", "0.4"), ("2", "0.2")]
 
 
@@ -180,7 +165,6 @@ def test_refusals(wordpiece, tmp_path):
         (("a", "objective=clm", *known), "not masked language modelling"),
         (("a", "--config", tmp_path / "none.yaml", *known), "No config file at "),
     ]:
-        code, _, error = command(*arguments)
-        assert code == 1
-        assert isinstance(error, UserError), arguments
-        assert sentence in str(error)
+        with pytest.raises(UserError) as error:
+            shown(*arguments)
+        assert sentence in str(error.value)

@@ -1,6 +1,7 @@
 """`maskwright plan` in this process: the micro-batch that fits, the time, and refusals."""
 
 import contextlib
+import functools
 import json
 import re
 import shlex
@@ -8,30 +9,27 @@ import shlex
 import numpy as np
 import pytest
 import yaml
-from typer.testing import CliRunner
 
+from data_prep.common.errors import UserError
 from pretrain.run import Journal
 from tests.support.datasets import make_dataset
 from tests.support.forked import ROOT
-from tests.support.in_process import app
+from tests.support.in_process import invoke
 
 BASE = ["configs/bert-base.yaml", "--vocab-size", "30522", "--gpus-per-node", "8"]
 
 
-def invoke(*arguments: str):
-    return CliRunner().invoke(app, ["plan", *map(str, arguments)])
+plan = functools.partial(invoke, "plan")
 
 
-def facts(*arguments: str) -> dict:
-    result = invoke(*arguments, "--json")
-    assert result.exit_code == 0, result.exception
-    return json.loads(result.stdout)
+def facts(*arguments: object) -> dict:
+    return json.loads(plan(*arguments, "--json").stdout)
 
 
-def refusal(*arguments: str) -> str:
-    result = invoke(*arguments)
-    assert result.exit_code == 1
-    return str(result.exception)
+def refusal(*arguments: object) -> str:
+    with pytest.raises(UserError) as refused:
+        plan(*arguments)
+    return str(refused.value)
 
 
 def test_what_bert_base_needs():
@@ -46,7 +44,7 @@ def test_what_bert_base_needs():
 
 
 def test_without_a_gpu_no_gpu_is_made_up():
-    result = invoke(*BASE)
+    result = plan(*BASE)
     assert "on 8 processes (1 x 8)" in result.stdout
     assert "Whether it fits: name a GPU" in result.stdout
     assert not re.search(r"\b[18] GPU|\D0\.00 GiB", result.stdout)
@@ -55,26 +53,24 @@ def test_without_a_gpu_no_gpu_is_made_up():
 def test_no_speed_is_made_up():
     for options in ([], ["--gpu", "H100"]):
         assert facts(*BASE, *options)["speed"] == []
-        assert "Speed: not known. Give --from RUN" in (said := invoke(*BASE, *options).stdout)
+        assert "Speed: not known. Give --from RUN" in (said := plan(*BASE, *options).stdout)
         assert all(option in said for option in ("--mfu", "--tflops", "--tokens-per-second"))
 
 
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        ([], None),
-        (
-            ["train.global_batch_size=64", "train.micro_batch_size=8"],
-            r"30 ms, .* needs 12 ms .* \(64\), for .* to 128, unless",
-        ),
-        (["train.global_batch_size=64", "train.micro_batch_size=1"], r"Leave out train\.micro_batch_size \(1\)\."),
-        (["train.global_batch_size=64", "train.micro_batch_size=8", "train.precision=fp32"], None),
+        ("", None),
+        ("train.global_batch_size=64 train.micro_batch_size=8", r"30 ms, .* needs 12 ms .* \(64\), for .* 128, unless"),
+        ("train.global_batch_size=64 train.micro_batch_size=1", r"Leave out train\.micro_batch_size \(1\)\."),
+        ("train.global_batch_size=64 train.micro_batch_size=8 train.precision=fp32", None),
     ],
 )
 def test_a_gpu_that_would_wait_for_the_host_is_told(options, advice):
+    options = options.split()
     said = facts(*BASE, "--gpu", "H100", *options)["advice"]
     assert said is None if advice is None else re.search(advice, said)
-    printed = " ".join(invoke(*BASE, "--gpu", "H100", *options).stdout.split())
+    printed = " ".join(plan(*BASE, "--gpu", "H100", *options).stdout.split())
     assert ("The GPU waits for the host" in printed) is (advice is not None)
     assert facts(*BASE, *options)["advice"] is None
 
@@ -107,7 +103,7 @@ def test_what_does_not_fit_and_what_would():
 def test_nothing_fits_into_too_small_a_gpu():
     planned = facts(*BASE, "--gpu-memory", "2.2")
     assert planned["choices"][0]["micro_batch_size"] is None
-    assert "does not fit" in invoke(*BASE, "--gpu-memory", "2.2").stdout
+    assert "does not fit" in plan(*BASE, "--gpu-memory", "2.2").stdout
 
 
 def test_every_phase_is_planned():
@@ -149,10 +145,9 @@ def test_epochs_and_tokens_of_data(tmp_path):
     assert planned["stages"][0]["shares"] == {"data": 1}
     make_dataset(tmp_path / "small", [np.full(20, 7)] * 75)
     both = [f"data.train=[{tmp_path / 'data'}, {tmp_path / 'small'}]", "data.temperature=2"]
-    assert facts(tmp_path / "c.yaml", *both)["stages"][0]["shares"] == pytest.approx(
-        {"data": 2 / 3, "small": 1 / 3}, abs=1e-3
-    )
-    assert "Rows: data 66.7%, small 33.3%" in CliRunner().invoke(app, ["plan", str(tmp_path / "c.yaml"), *both]).stdout
+    shares = facts(tmp_path / "c.yaml", *both)["stages"][0]["shares"]
+    assert shares == pytest.approx({"data": 2 / 3, "small": 1 / 3}, abs=1e-3)
+    assert "Rows: data 66.7%, small 33.3%" in plan(tmp_path / "c.yaml", *both).stdout
     whole = facts(tmp_path / "c.yaml", "--vocab-size", "1000")
     assert whole["flops"] > planned["flops"]  # documents do not see each other
 
@@ -188,7 +183,7 @@ def test_a_speed_of_another_device_is_not_used(tmp_path, trained_on, options, kn
             journal.append(step, {"speed/tflops": 0.1})
     gpus = {"gpus": [{"name": name, "memory_gb": 80.0} for name in trained_on]} if trained_on else {}
     (tmp_path / "environment.json").write_text(json.dumps({"hosts": [{"host": "a", "ranks": [0], **gpus}]}))
-    result = invoke(*BASE, "--from", tmp_path, *options)
+    result = plan(*BASE, "--from", tmp_path, *options)
     device = trained_on[0] if trained_on else "a CPU"
     assert (f"warning: {tmp_path} was trained on {device}, not on" in result.stderr) is not known
     assert ("Speed: not known" in result.stdout) is not known
@@ -223,5 +218,5 @@ def test_the_examples_in_the_documentation(config):
     blocks = re.findall(r"^```\w*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     number = next(n for n, block in enumerate(blocks) if f"{config} -" in block)
     _, _, *words = shlex.split(blocks[number].replace("\\\n", " "))
-    shown = [line.rstrip() for line in invoke(*words).stdout.splitlines()]
+    shown = [line.rstrip() for line in plan(*words).stdout.splitlines()]
     assert shown == blocks[number + 1].splitlines()

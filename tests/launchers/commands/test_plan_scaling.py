@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.launchers.commands.test_plan_command import facts, invoke, refusal
+from tests.launchers.commands.test_plan_command import facts, plan, refusal
 
 LARGE = ["configs/bert-large-24h.yaml", "zero.overlap=false", "--vocab-size", "30522", "--gpus-per-node", "8"]
 H100 = ["--gpu", "H100", "--mfu", "0.45"]
@@ -51,31 +51,24 @@ def test_only_the_passes_next_to_the_optimizer_hide_communication():
 
 
 def test_the_plain_table():
-    shown = invoke(*LARGE, *H100, *FIXED, "--nodes", "1,2", "--network", "25g").stdout
+    shown = plan(*LARGE, *H100, *FIXED, "--nodes", "1,2", "--network", "25g").stdout
     assert "16,384 tokens per GPU and step, network 25g" in shown
     assert shown.index(PLAIN) < shown.index(OVERLAPPED)
     rows = [line.split() for line in shown.splitlines() if line.split()[:2] in (["1", "8"], ["2", "16"])]
-    assert len(rows) == 4
-    assert all(row[-1].endswith("%") for row in rows)
+    assert [row[-1][-1] for row in rows] == ["%"] * 4
     assert "assumed, not measured" in " ".join(shown.split())
 
 
-def test_one_number_of_nodes_without_a_network_plans_as_before():
-    assert facts(*LARGE, *H100, "--nodes", "2")["processes"] == 16
-
-
 def test_a_given_rate():
-    (given,) = facts(*LARGE, *FIXED, "--gpu", "H100", "--tflops", "400", "--nodes", "1", "--network", "10g")["schemes"][
-        PLAIN
-    ]
-    (share,) = facts(*LARGE, *FIXED, *H100, "--nodes", "1", "--network", "10g")["schemes"][PLAIN]
+    options = [*LARGE, *FIXED, "--nodes", "1", "--network", "10g"]
+    (given,) = facts(*options, "--gpu", "H100", "--tflops", "400")["schemes"][PLAIN]
+    (share,) = facts(*options, *H100)["schemes"][PLAIN]
     assert given["compute"] * 400 == pytest.approx(share["compute"] * 0.45 * 989)
 
 
 def test_one_network_is_the_default_and_all_that_is_missing_is_named_at_once():
-    done = invoke(*LARGE, *FIXED, *H100, "--nodes", "1,8")
-    assert done.exit_code == 0, done.output
-    assert "network 400g" in " ".join(done.output.split())
+    assert facts(*LARGE, *H100, "--nodes", "2")["processes"] == 16, "one number of nodes has no table"
+    assert "network 400g" in " ".join(plan(*LARGE, *FIXED, *H100, "--nodes", "1,8").output.split())
     said = refusal("configs/bert-base.yaml", "--nodes", "1,8")
     assert "the speed of one GPU" in said
     assert "--gpu with one of" in said

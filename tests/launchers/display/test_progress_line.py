@@ -42,9 +42,8 @@ with CommandProgress("loading [x]") as line:
 def test_a_terminal_gets_one_redrawn_line_and_no_characters_of_others():
     """rich's control characters reach the terminal; those of a text do not, and are not shown as escapes of rich."""
     terminal, end = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", DRAW], stdout=end, stderr=end, env=os.environ | {"TERM": "xterm"}, cwd=ROOT
-    )
+    words, environment = [sys.executable, "-c", DRAW], os.environ | {"TERM": "xterm"}
+    process = subprocess.Popen(words, stdout=end, stderr=end, env=environment, cwd=ROOT)
     os.close(end)
     drawn = b""
     with contextlib.suppress(OSError):  # the end of the terminal

@@ -111,10 +111,8 @@ def test_the_command_imports_no_torch():
 def test_a_line_and_json_say_all(capsys):
     finding = Finding("shm", "warn", "0.06 GiB", "clear it", "machine")
     assert print_report([finding], None, as_json=False)
-    assert capsys.readouterr().out.splitlines() == [
-        "warn    machine    shm: 0.06 GiB -> clear it",
-        "0 ok, 1 warn, 0 fail, 0 skipped",
-    ]
+    lines = ["warn    machine    shm: 0.06 GiB -> clear it", "0 ok, 1 warn, 0 fail, 0 skipped"]
+    assert capsys.readouterr().out.splitlines() == lines
     assert not print_report([finding, Finding("x", "fail", "")], {"gemm": 3}, as_json=True)
     report = json.loads(capsys.readouterr().out)
     assert report["findings"][0]["advice"] == "clear it"

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from launchers.doctor import gpu_checks, storage_checks
 from launchers.doctor.check_runner import Check, run_checks
 from launchers.doctor.tracking_checks import check_mlflow
 from launchers.local import Finding
 from pretrain.config import TrackConfig
+from tests.support.configs import config_file
 from tests.support.disks import fill, mounted
 from tests.support.runs import ROOT, tiny_config, tiny_data
 from tests.support.web import running
@@ -79,29 +79,26 @@ def test_a_full_disk(tmp_path):
     assert "make room" in findings["disk: writes"].advice
 
 
-def written_config(data: Path, folder: Path) -> Path:
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(tiny_config(data, folder / "run")))
-    return path
-
-
 def run_doctor(config: Path, *words: str, **environment: str) -> tuple[int, dict[str, dict[str, str]], str]:
     """Exit code, findings by name, and all that was printed."""
     command = [sys.executable, "-m", "launchers.cli", "doctor", str(config), *words, "--json"]
-    done = subprocess.run(
-        command, env=os.environ | environment, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+    streams = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(command, env=os.environ | environment, cwd=ROOT, **streams)
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
     return done.returncode, {one["name"]: one for one in report["findings"]}, done.stdout + done.stderr
 
 
-def test_damaged_shards(tmp_path):
+def test_damaged_shards_are_found_and_secrets_are_not_printed(tmp_path):
     data = tiny_data(tmp_path / "data")
-    config = written_config(data, tmp_path)
-    _, findings, _ = run_doctor(config)
-    for name in ("batch and data", "model", "address", "checkpoint", "run.resume"):
+    config = config_file(tmp_path / "config.yaml", tiny_config(data, tmp_path / "run"))
+    with answering(None) as server:
+        uri = f"http://me:{PASSWORD}@127.0.0.1:{server.port}"
+        code, findings, printed = run_doctor(config, MLFLOW_TRACKING_URI=uri, MLFLOW_TRACKING_TOKEN=PASSWORD + "t")
+    for name in ("batch and data", "model", "address", "checkpoint", "run.resume", "mlflow"):
         assert findings[name]["status"] == "ok"
+    assert (code, findings["password"]["status"]) == (1, "fail")
+    assert PASSWORD not in printed
     assert not (tmp_path / "run").exists(), "the doctor only looks"
 
     shard = next((data / "train" / "shards").glob("*.tar"))
@@ -110,17 +107,6 @@ def test_damaged_shards(tmp_path):
     assert code == 1
     assert findings["batch and data"]["status"] == "fail"
     assert shard.name in findings["batch and data"]["value"]
-
-
-def test_secrets_are_not_printed(tmp_path):
-    config = written_config(tiny_data(tmp_path / "data"), tmp_path)
-    with answering(None) as server:
-        uri = f"http://me:{PASSWORD}@127.0.0.1:{server.port}"
-        code, findings, printed = run_doctor(config, MLFLOW_TRACKING_URI=uri, MLFLOW_TRACKING_TOKEN=PASSWORD + "t")
-    assert code == 1
-    assert findings["password"]["status"] == "fail"
-    assert findings["mlflow"]["status"] == "ok"
-    assert PASSWORD not in printed
 
 
 class Answering(http.server.ThreadingHTTPServer):
@@ -197,6 +183,7 @@ def test_gpus_as_the_driver_tells(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_torch_and_deepspeed_work(tmp_path):
-    _, findings, _ = run_doctor(written_config(tiny_data(tmp_path / "data"), tmp_path), "--full", OMP_NUM_THREADS="1")
+    config = config_file(tmp_path / "config.yaml", tiny_config(tiny_data(tmp_path / "data"), tmp_path / "run"))
+    _, findings, _ = run_doctor(config, "--full", OMP_NUM_THREADS="1")
     assert findings["torch runs"]["status"] == "ok"
     assert findings["deepspeed imports"]["status"] == "ok"

@@ -12,17 +12,13 @@ from launchers.doctor.check_list import checks_of_machine
 from launchers.doctor.check_runner import Check, run_checks
 from launchers.local import GIB, Finding, check_memory, check_room, check_writes
 from launchers.slurm import client, slurm_findings
-from pretrain.config import Config, TrackConfig
+from pretrain.config import TrackConfig
 from pretrain.distributed import Cores, Threads
 from tests.pretrain.config.test_mlflow_address import BAD
+from tests.support.configs import least_config
 
-REQUIRED = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
 DISK, NFS = storage_checks.Mount("/", "ext4"), storage_checks.Mount("/", "nfs")
 TRITON = "triton<3.8,>=3.6; platform_system == 'Linux' and extra == 'dev'"
-
-
-def config(**sections: object) -> Config:
-    return Config.model_validate(REQUIRED | sections)
 
 
 def gpu(precision: str = "bf16", **changes: str) -> Finding:
@@ -35,7 +31,7 @@ def cores(usable: int, present: int, threads: int) -> Finding:
 
 
 def attention(device: str, **sections: object) -> Finding:
-    return gpu_checks.judge_attention(config(**sections), device, 9 if device == "cuda" else None)
+    return gpu_checks.judge_attention(least_config(**sections), device, 9 if device == "cuda" else None)
 
 
 def torch(installed: str | None) -> Finding:
@@ -47,8 +43,8 @@ def python(version: str, system: str) -> Finding:
 
 
 DROPOUT, AUTO = {"dropout": 0.1}, {"arch": "auto", "config": {"model_type": "bert"}}
-FP32 = {"steps": 1, "precision": "fp32", "fused_kernels": True, "compile": False}
-FLASH_3 = {"steps": 1, "flash_attention": 3}
+FP32 = {"precision": "fp32", "fused_kernels": True, "compile": False}
+FLASH_3 = {"flash_attention": 3}
 COMPARED = "auto (the trial step compares Triton with plain"
 JUDGED = [  # finding, status, words of its value or advice
     (gpu(), "ok", "NVIDIA H200"),
@@ -125,7 +121,7 @@ def test_folders(tmp_path):
 
 def test_a_compiler_is_checked_only_where_a_run_uses_one(monkeypatch):
     monkeypatch.setattr("launchers.doctor.check_list.gpu_count", lambda: 0)
-    plain, compiled = (config(train={"steps": 1, "compile": on}) for on in (False, True))
+    plain, compiled = (least_config(train={"compile": on}) for on in (False, True))
     for settings, gpus, needed in ((None, 0, False), (plain, 0, False), (compiled, 0, True), (None, 8, True)):
         assert package_checks.needs_compiler(settings, gpus) == needed
     for settings in (plain, compiled):

@@ -129,13 +129,10 @@ def test_a_user_may_choose_the_cpu(tmp_path, monkeypatch, name, value):
     assert not gpus.check_device(tmp_path, NO_NVML)
 
 
-@pytest.mark.parametrize("cuda", ["cuda: Optional[str] = '12.8'", "cuda = '13.0'"])
-def test_a_cuda_build_without_a_gpu_gives_a_notice(tmp_path, monkeypatch, cuda):
-    torch_of(tmp_path, monkeypatch, cuda)
-    assert "No GPU was found, so the run uses the CPU" in gpus.check_device(tmp_path, NO_NVML)
-
-
-def test_a_cpu_build_on_a_machine_with_gpus_is_an_error(tmp_path, monkeypatch):
+def test_a_cuda_build_without_a_gpu_gives_a_notice_and_a_cpu_build_with_gpus_is_an_error(tmp_path, monkeypatch):
+    for cuda in ("cuda: Optional[str] = '12.8'", "cuda = '13.0'"):
+        torch_of(tmp_path, monkeypatch, cuda)
+        assert "No GPU was found, so the run uses the CPU" in gpus.check_device(tmp_path, NO_NVML)
     torch_of(tmp_path, monkeypatch, "cuda: Optional[str] = None")
     touch(tmp_path / "dev/nvidia0", tmp_path / "dev/nvidia1")
     with pytest.raises(UserError, match="This machine has 2 GPUs, but torch is a CPU build"):

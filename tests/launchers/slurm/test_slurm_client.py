@@ -23,14 +23,9 @@ def test_runs_are_found_by_comment():
     assert (named.id, named.run, named.waits) == ("12", Path("/runs/a | b"), False)
     pending = client.parse_job(line(id="13", comment="maskwright:/runs/s", state="PENDING"))
     assert (pending.run, pending.waits) == (Path("/runs/s"), True)
-    other = client.parse_job(line(comment="maskwright:"))
-    assert other is not None
-    assert other.run is None
-
-
-@pytest.mark.parametrize("text", ["", "slurm_load_jobs error", line(), line() + "\x1f"])
-def test_other_jobs_are_left_out(text):
-    assert client.parse_job(text) is None
+    assert client.parse_job(line(comment="maskwright:")).run is None
+    for other in ("", "slurm_load_jobs error", line(), line() + "\x1f"):
+        assert client.parse_job(other) is None
 
 
 def fake_squeue(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,9 +43,8 @@ def test_a_controller_that_is_down_or_silent(tmp_path, monkeypatch):
 
 
 def test_jobs_come_in_order(tmp_path, monkeypatch):
-    rows = "\\n".join(
-        line(id=name, comment=f"maskwright:/{name}").replace("\x1f", "\\037") for name in ("10_2", "9", "10_1")
-    )
+    lines = (line(id=name, comment=f"maskwright:/{name}") for name in ("10_2", "9", "10_1"))
+    rows = "\\n".join(lines).replace("\x1f", "\\037")
     fake_squeue(tmp_path, f"printf '{rows}\\n'", monkeypatch)
     assert [job.id for job in client.own_jobs()[0]] == ["9", "10_1", "10_2"]
 

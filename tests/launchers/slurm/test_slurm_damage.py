@@ -23,18 +23,18 @@ def test_recorded_jobs_are_those_that_a_submission_wrote(tmp_path: Path) -> None
     assert recorded_jobs(tmp_path / "none") == []
 
 
-@pytest.mark.parametrize("text", ["scan 17\nX\n", "scan --all\n", f"scan {DIGITS}\n", NESTED, "scan 1\0\n", "pipe"])
-def test_damaged_recorded_jobs_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "jobs"
-    os.mkfifo(path) if text == "pipe" else path.write_text(text)
-    with pytest.raises(UserError, match="see in `squeue` whether") as refused:
-        recorded_jobs(path)
-    assert len(str(refused.value)) <= 300
-
-
 def _damage(path: Path, text: str) -> None:
     path.unlink(missing_ok=True)
     os.mkfifo(path) if text == "pipe" else path.write_text(text)
+
+
+@pytest.mark.parametrize("text", ["scan 17\nX\n", "scan --all\n", f"scan {DIGITS}\n", NESTED, "scan 1\0\n", "pipe"])
+def test_damaged_recorded_jobs_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "jobs"
+    _damage(path, text)
+    with pytest.raises(UserError, match="see in `squeue` whether") as refused:
+        recorded_jobs(path)
+    assert len(str(refused.value)) <= 300
 
 
 DAMAGED = ["pipe", "", NESTED, DIGITS, "null", '{"a": 1, "a": 2}', f'{{"job_id": {DIGITS}}}', '{"job_id": NaN}']
@@ -48,20 +48,12 @@ def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"restarts": "3"},
-        {"restarts": True},
-        {"restarts": -5},
-        {"failure": {"step": "3", "reason": 7}},
-    ],
-    ids=str,
-)
-def test_a_record_of_wrong_types_counts_anew(tmp_path: Path, change: dict[str, Any]) -> None:
-    path = tmp_path / "supervisor.json"
-    path.write_text(json.dumps(asdict(LaunchHistory(7, 40, 2, 1, Failure(3, "x"))) | change))
-    assert read_history(path, 7) == LaunchHistory(7)
+def test_a_record_of_wrong_types_counts_anew(tmp_path: Path) -> None:
+    record = asdict(LaunchHistory(7, 40, 2, 1, Failure(3, "x")))
+    wrong: dict[str, Any] = {"step": "3", "reason": 7}
+    for change in ({"restarts": "3"}, {"restarts": True}, {"restarts": -5}, {"failure": wrong}):
+        (tmp_path / "supervisor.json").write_text(json.dumps(record | change))
+        assert read_history(tmp_path / "supervisor.json", 7) == LaunchHistory(7), change
 
 
 @pytest.mark.parametrize("text", [*DAMAGED, '{"reason": ["x"], "retry": false}', '{"reason": "x", "retry": "no"}'])

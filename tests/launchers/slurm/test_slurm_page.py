@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 from tests.support.datasets import make_dataset
 from tests.support.forked import ROOT
-from tests.support.in_process import app
+from tests.support.in_process import app, invoke
 
 PAGE = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8")
 SHARED = "/shared"
@@ -42,9 +41,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def script_of(shared: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
     """The script that a launch would submit, which is one that bash can read."""
     monkeypatch.chdir(shared)
-    result = CliRunner().invoke(app, ["launch", "slurm", *words, "--dry-run"])
-    assert result.exception is None, result.exception
-    script = result.output[: result.output.index(f"\n# {shared}")]
+    script = invoke("launch", "slurm", *words, "--dry-run").output.partition(f"\n# {shared}")[0]
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     return script
 
@@ -56,12 +53,9 @@ def test_launches_give_scripts(shared: Path, monkeypatch: pytest.MonkeyPatch, li
 
 
 def test_printed_configs_give_scripts(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(LAUNCHES) > 8, "of the test above"
     for config in [shared / "run.yaml", *sorted(shared.glob("config-*.yaml"))]:
         assert "launchers.slurm.supervisor" in script_of(shared, monkeypatch, str(config))
-
-
-def test_there_are_launches() -> None:
-    assert len(LAUNCHES) > 8
 
 
 def test_every_option_is_in_a_table() -> None:

@@ -22,46 +22,17 @@ from tests.support.slurm_jobs import NASTY, directives, printing_python, program
 
 
 def test_directives_ask_for_what_was_asked() -> None:
-    asked = submission(
-        partition="gpu",
-        account="1234",
-        qos="long",
-        constraint="a100|h100",
-        reservation="ours",
-        time="1-00:00:00",
-        mem="64G",
-        exclusive=True,
-        signal_seconds=300,
-        spare_nodes=1,
-        options=["--mail-type=END", "--hold", '--gres=gpu:h100:4,"x"'],
-    )
-    assert directives(render(asked)) == [
-        '#SBATCH --job-name="x"',
-        '#SBATCH --comment="maskwright:/shared/runs/x"',
-        '#SBATCH --output="/shared/runs/x/slurm/%j.log"',
-        '#SBATCH --nodes="3"',
-        '#SBATCH --ntasks-per-node="4"',
-        '#SBATCH --cpus-per-task="3"',
-        '#SBATCH --gres="gpu:4"',
-        '#SBATCH --mem="64G"',
-        '#SBATCH --partition="gpu"',
-        '#SBATCH --account="1234"',
-        '#SBATCH --qos="long"',
-        '#SBATCH --constraint="a100|h100"',
-        '#SBATCH --reservation="ours"',
-        '#SBATCH --time="1-00:00:00"',
-        '#SBATCH --signal="B:USR1@300"',
-        '#SBATCH --open-mode="append"',
-        "#SBATCH --requeue",
-        "#SBATCH --exclusive",
-        "#SBATCH --no-kill",
-        '#SBATCH --mail-type="END"',
-        "#SBATCH --hold",
-        '#SBATCH --gres="gpu:h100:4,\\"x\\""',
+    asked = {"partition": "gpu", "account": "1234", "qos": "long", "constraint": "a100|h100", "reservation": "ours"}
+    options = ["--mail-type=END", "--hold", '--gres=gpu:h100:4,"x"']
+    more = {"time": "1-00:00:00", "mem": "64G", "exclusive": True, "signal_seconds": 300, "spare_nodes": 1}
+    wanted = [
+        *('job-name="x"', 'comment="maskwright:/shared/runs/x"', 'output="/shared/runs/x/slurm/%j.log"', 'nodes="3"'),
+        *('ntasks-per-node="4"', 'cpus-per-task="3"', 'gres="gpu:4"', 'mem="64G"', 'partition="gpu"', 'account="1234"'),
+        *('qos="long"', 'constraint="a100|h100"', 'reservation="ours"', 'time="1-00:00:00"', 'signal="B:USR1@300"'),
+        *('open-mode="append"', "requeue", "exclusive", "no-kill"),
+        *('mail-type="END"', "hold", 'gres="gpu:h100:4,\\"x\\""'),
     ]
-
-
-def test_a_job_that_is_not_to_be_queued_again() -> None:
+    assert directives(render(submission(**asked, **more, options=options))) == [f"#SBATCH --{line}" for line in wanted]
     lines = directives(render(submission(requeue=False)))
     assert "#SBATCH --no-requeue" in lines
     assert "#SBATCH --requeue" not in lines
@@ -76,9 +47,8 @@ def test_cpu_job_asks_for_no_gpu() -> None:
 
 def environment_and_arguments(script: str, **environment: str) -> tuple[dict[str, str], list[str]]:
     """The arguments and environment that a script gives to its Python, here a shell script that prints both."""
-    result = subprocess.run(
-        ["bash", "-c", script], cwd="/", env=os.environ | environment, capture_output=True, check=True
-    )
+    variables = os.environ | environment
+    result = subprocess.run(["bash", "-c", script], cwd="/", env=variables, capture_output=True, check=True)
     assert not result.stderr
     words = result.stdout.decode().split("\0")[:-1]
     split = words.index("--")
@@ -96,12 +66,9 @@ def test_values_reach_the_shell_unchanged(tmp_path: Path, monkeypatch: pytest.Mo
     assert environment["PATH"].startswith(f"{tmp_path / NASTY / 'bin'}:")
 
 
-def test_modules_are_loaded_before_the_setup_and_a_failure_ends_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "modules.sh").write_text(
-        'module() { echo "module $*"; [ "$*" != \'load missing\' ]; }\nexport -f module\n'
-    )
+def test_modules_are_loaded_before_the_setup_and_a_failure_ends_the_job(tmp_path, monkeypatch):
+    module = 'module() { echo "module $*"; [ "$*" != "load missing" ]; }\nexport -f module\n'
+    (tmp_path / "modules.sh").write_text(module)
     printing_python(tmp_path / "here", monkeypatch)
 
     def run(**cluster: Any) -> subprocess.CompletedProcess[str]:
@@ -117,19 +84,11 @@ def test_modules_are_loaded_before_the_setup_and_a_failure_ends_the_job(
         assert "went on" not in broken.stdout
 
 
-def test_sbatch_values_are_quoted_by_sbatch_rules() -> None:
+def test_sbatch_values_are_quoted_by_sbatch_rules_or_refused() -> None:
     assert sbatch_quote("job-name", 'a "b" \\ c # d') == '"a \\"b\\" \\\\ c # d"'
-
-
-@pytest.mark.parametrize("name, value", [("job-name", "a\n#SBATCH --wrap=x"), ("partition", ""), ("output", "a\\b")])
-def test_what_sbatch_cannot_read_is_refused(name: str, value: str) -> None:
-    with pytest.raises(UserError, match=name):
-        sbatch_quote(name, value)
-
-
-@pytest.mark.parametrize("text", ["5", "05:00", "00:05:00", "0", "1-0", "1-00:00", "0-1:00:00", "24:00:00"])
-def test_time_limits(text: str) -> None:
-    check_time_limit(text, 120)
+    for name, value in (("job-name", "a\n#SBATCH --wrap=x"), ("partition", ""), ("output", "a\\b")):
+        with pytest.raises(UserError, match=name):
+            sbatch_quote(name, value)
 
 
 @pytest.mark.parametrize("text", ["4", "4:59", "0:4:59", "0-0:4", "soon", "1h", "-5", "1-2:3:4:5", "5\n", "1:2:3:4"])
@@ -138,7 +97,9 @@ def test_time_limits_refused(text: str) -> None:
         check_time_limit(text, 120)
 
 
-def test_time_limit_must_be_longer_than_the_warning() -> None:
+def test_time_limits_are_longer_than_the_warning() -> None:
+    for text in ("5", "05:00", "00:05:00", "0", "1-0", "1-00:00", "0-1:00:00", "24:00:00"):
+        check_time_limit(text, 120)
     check_time_limit("10", 420)
     with pytest.raises(UserError, match="Slurm asks the job to stop 421 s before its end: give it at least 11 minutes"):
         check_time_limit("10", 421)
@@ -152,17 +113,12 @@ def test_a_job_reads_the_config_that_was_submitted(tmp_path: Path) -> None:
         load_config(tmp_path / "config.yaml")
 
 
-def test_srun_starts_a_task_for_each_rank() -> None:
+@pytest.mark.parametrize(("host", "local", "rank"), [("n1", 1, 1), ("n3", 0, 4), ("n3", 3, 7)])
+def test_srun_starts_a_task_for_each_rank_which_becomes_it(tmp_path, monkeypatch, host, local, rank):
     words = train_command(submission(), ["n1", "n3"])
     asked = ["--nodelist=n1,n3", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=3"]
     assert words[0] == "srun"
     assert set(asked) <= set(words)
-
-
-@pytest.mark.parametrize(("host", "local", "rank"), [("n1", 1, 1), ("n3", 0, 4), ("n3", 3, 7)])
-def test_a_task_becomes_its_rank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, local: int, rank: int
-) -> None:
     write(submission(tmp_path, interface="ib0"))
     config = str(RunFolder(tmp_path).job_config)
     variables = {"SLURMD_NODENAME": host, "SLURM_LOCALID": str(local), HOSTS_VARIABLE: "n1 n3", PORT_VARIABLE: "12007"}
@@ -192,22 +148,12 @@ def test_a_request_to_stop_what_ran_before_is_no_request_to_stop_what_is_submitt
 
 
 def test_container_is_handed_to_srun() -> None:
-    container = {
-        "image": "nvcr.io#nvidia/pytorch:25.01-py3",
-        "mounts": ["/shared", "/a:/b:ro"],
-        "python": "/opt/python",
-    }
-    config = submission(container=container)
-    assert python_command(config, "launchers.slurm.node_entry", Path("/shared/here")) == [
-        "--export=ALL",
-        "--container-image=nvcr.io#nvidia/pytorch:25.01-py3",
-        "--container-workdir=/shared/here",
-        "--container-mounts=/shared,/a:/b:ro",
-        "/opt/python",
-        "-m",
-        "launchers.slurm.node_entry",
-        str(RunFolder(config.run.dir).job_config),
-    ]
+    image = "nvcr.io#nvidia/pytorch:25.01-py3"
+    config = submission(container={"image": image, "mounts": ["/shared", "/a:/b:ro"], "python": "/opt/python"})
+    options = [f"--container-image={image}", "--container-workdir=/shared/here", "--container-mounts=/shared,/a:/b:ro"]
+    python = ["/opt/python", "-m", "launchers.slurm.node_entry", str(RunFolder(config.run.dir).job_config)]
+    words = python_command(config, "launchers.slurm.node_entry", Path("/shared/here"))
+    assert words == ["--export=ALL", *options, *python]
     bare = python_command(submission(), "launchers.slurm.node_entry", Path("/shared"))
     assert bare[:3] == ["--export=ALL", sys.executable, "-m"]
 
