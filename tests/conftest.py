@@ -94,7 +94,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("conformance")
         if path.startswith("tests/system/cluster"):
             item.add_marker("slurm")
-        if path.startswith("tests/system") or not helpers.isdisjoint(_STARTS_PROCESSES):
+        starts_processes = not helpers.isdisjoint(_STARTS_PROCESSES) or "interpreter" in getattr(
+            item, "fixturenames", ()
+        )
+        if path.startswith("tests/system") or starts_processes:
             item.add_marker("process")
         if "tests.support.browser" in helpers:
             item.add_marker("browser")

@@ -14,13 +14,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
 SIZE = (1280, 860)
-_SWITCHES = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-dev-shm-usage",
-    "--disable-gpu",
-    f"--window-size={SIZE[0]},{SIZE[1]}",
-)
+_SWITCHES = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
 
 
 def needs_chromium() -> pytest.MarkDecorator:
@@ -65,7 +59,7 @@ class Browser:
 def chromium(*switches: str) -> Iterator[Browser]:
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"
-    for switch in (*_SWITCHES, *switches):
+    for switch in (*_SWITCHES, f"--window-size={SIZE[0]},{SIZE[1]}", *switches):
         options.add_argument(switch)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver") or "chromedriver"))

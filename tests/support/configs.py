@@ -1,5 +1,6 @@
 """The smallest valid config, config files, and the errors of refused configs."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,11 @@ from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.config_files import load_config
 
+# What a message for a user does not say: words of parsers and of Python.
+PARSER_WORDS = re.compile(
+    r"Value error|Input should be|unable to parse|valid integer|valid number|Traceback|pydantic|typer|click|"
+    r"\b(NoneType|str|int|dict|bool|list\[)\b|Errno|Error\b|codec|object has no"
+)
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
 
 
@@ -33,5 +39,6 @@ def refusal(path: Path, *overrides: str) -> str:
         load_config(path, list(overrides))
     message = str(caught.value)
     assert "\n" not in message
+    assert not PARSER_WORDS.search(message), message
     assert "Config" not in message, "the names of our classes mean nothing to a user"
     return message

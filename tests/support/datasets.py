@@ -1,8 +1,10 @@
 """Small data sets for tests, written by the real writer."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,13 +60,21 @@ def documents_of(dataset: Dataset) -> list[list[int]]:
     return [document.tolist() for block in blocks for document in block]
 
 
+def edit_manifest(folder: Path, **values: Any) -> None:
+    """Set keys of a data set's manifest. The value `...` removes a key."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_bytes()) | values
+    path.write_text(json.dumps({key: value for key, value in manifest.items() if value is not ...}))
+
+
 def tar_member(name: str, payload: bytes) -> bytes:
     """A member of a tar, filled up to a multiple of 512 bytes."""
     return tar_header(name, len(payload)) + payload + bytes(-len(payload) % 512)
 
 
-def flip(path: Path, position: int) -> None:
-    """Change a bit of a byte of a file."""
+def flip(path: Path, position: int | None = None) -> Path:
+    """Change a bit of a byte of a file, by default in its middle."""
     data = bytearray(path.read_bytes())
-    data[position] ^= 4
+    data[len(data) // 2 if position is None else position] ^= 4
     path.write_bytes(data)
+    return path

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary
-from tests.support.masks import rows_of
+from tests.support.masks import rows_of, token_masking
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "token": {},
@@ -18,6 +18,11 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 # Of the tokens added to the base vocabulary, 48 is ordinary and 49 special.
 VOCABULARY = Vocabulary(size=50, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset({0, 1, 2, 3, 4, 30, 49}))
 _SPECIALS = {"[": 2, "]": 3, ".": 0, "?": 1, "!": 4, "#": 49, "*": 30}
+
+
+def masking(strategy: str, rate: float = 0.15, **options: Any) -> MaskedTokens:
+    """Masking by one of STRATEGIES, with options of `token_masking`."""
+    return token_masking(VOCABULARY, rate, **STRATEGIES[strategy], **options)
 
 
 def drawn(picture: str, n_rows: int = 1, id: int | None = None, epoch: int = 0, window: int = 0) -> Rows:

@@ -1,8 +1,7 @@
 """Small models, batches and steps of engines, for modules of tests that also run as several ranks."""
 
 import re
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import deepspeed
@@ -11,10 +10,9 @@ import torch
 import torch.distributed as dist
 from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad, safe_get_full_optimizer_state
 
-from data_prep.common.processes import leave
 from pretrain.config import Config
 from pretrain.data import Batch, DeviceFeed
-from pretrain.engine import Engine, init_distributed
+from pretrain.engine import Engine
 from pretrain.masking import Vocabulary
 from pretrain.model import Encoder, EncoderShape
 from tests.support.optimizers import MATRIX
@@ -28,16 +26,6 @@ STEPS = [[(2, 32)], [(1, 16), (3, 8), (2, 16)], [(2, 24), (1, 32)], [(4, 8)]]
 # Precision, and ZeRO's stage with what is offloaded.
 RUNS = [("fp32", f"{stage}") for stage in range(4)] + [("bf16", f"{stage}") for stage in (1, 2, 3)]
 RUNS += [("fp32", "2-cpu"), ("bf16", "1-cpu"), ("bf16", "3-cpu")]
-
-
-def run_as_rank(*checks: Callable[..., None], deterministic: bool = False) -> None:
-    """As one rank, run the check that the command line names, with its arguments, and leave together."""
-    init_distributed(deterministic)
-    torch.set_num_threads(1)
-    name, *arguments = sys.argv[1:]
-    {check.__name__: check for check in checks}[name](*arguments)
-    dist.barrier()
-    leave(0)
 
 
 def config(precision: str, zero: str, /, **sections: Any) -> Config:

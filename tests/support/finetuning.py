@@ -1,5 +1,6 @@
 """A tiny model with a tokenizer of a few words, for fine-tuning."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,8 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 from pretrain.export import load_tokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = [
-    *SPECIALS,
-    "the",
-    "ship",
-    "##s",
-    "sail",
-    "##ed",
-    "old",
-    "new",
-    "red",
-    "good",
-    "bad",
-    "where",
-    "is",
-    "in",
-    "york",
-]
+TEXT_WORDS = ["the", "ship", "##s", "sail", "##ed", "old", "new", "red", "good", "bad", "where", "is", "in", "york"]
+WORDS = [*SPECIALS, *TEXT_WORDS]
 
 
 def tiny_tokenizer(folder: Path) -> Any:
@@ -55,3 +41,11 @@ def tiny_model(folder: Path) -> Path:
     BertForMaskedLM(config).save_pretrained(folder)
     tiny_tokenizer(folder)
     return folder
+
+
+def tracked_params(database: Path) -> dict[str, dict[str, str]]:
+    """The parameters of the runs in a database of MLflow, by name."""
+    opened = sqlite3.connect(database)
+    params = "select key, value from params where run_uuid = ?"
+    runs = opened.execute("select name, run_uuid from runs").fetchall()
+    return {name: dict(opened.execute(params, (run,))) for name, run in runs}

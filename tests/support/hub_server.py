@@ -110,6 +110,7 @@ _ROUTES = (
     (r"(?:GET|HEAD) (?:/datasets)?/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "resolve"),
 )
 _WRITES = ("create", "branch", "preupload", "commit")
+_READS = ("info", "tree", "preupload", "commit", "resolve")  # of a revision that exists
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -139,7 +140,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(403, {"error": "You don't have the rights"})
         elif "repo" in values and not may_see:
             self._answer(404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
-        elif kind in ("tree", "preupload", "commit", "resolve") and repository.files(values["revision"]) is None:
+        elif kind in _READS and repository.files(values.setdefault("revision", "main")) is None:
             self._answer(404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"})
         else:
             getattr(self, f"_{kind}")(body, repository, values)
@@ -167,13 +168,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(400 if errors else 200, {"errors": errors, "warnings": []})
 
     def _info(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
-        revision = values.get("revision", "main")
-        files = repository.files(revision)
-        if files is None:
-            self._answer(404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"})
-            return
-        sha = repository.branches.get(revision, revision)
-        siblings = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
+        sha = repository.branches.get(values["revision"], values["revision"])
+        siblings = [{"rfilename": name, "size": len(content)} for name, content in repository.files(sha).items()]
         self._answer(200, {"id": values["repo"], "sha": sha, "private": repository.private, "siblings": siblings})
 
     def _branch(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
@@ -189,10 +185,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         files = {name: data for name, data in repository.files(values["revision"]).items() if name.startswith(below)}
         folders = {str(folder) for name in files for folder in PurePath(name).parents} - {"."} if below else set()
         if "recursive=false" in self.path:
-            folders = {
-                below + name.removeprefix(below).partition("/")[0] for name in files if "/" in name[len(below) :]
-            }
-            files = {name: data for name, data in files.items() if "/" not in name[len(below) :]}
+            inner = {name for name in files if "/" in name[len(below) :]}
+            folders = {below + name.removeprefix(below).partition("/")[0] for name in inner}
+            files = {name: data for name, data in files.items() if name not in inner}
         entries = [{"type": "directory", "oid": "0" * 40, "path": folder} for folder in sorted(folders)]
         for name, content in files.items():
             entries.append({"type": "file", "oid": git_hash(content), "size": len(content), "path": name})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pretrain.checkpoint import Parts, saver
 from tests.support import checkpoints
-from tests.support.kills import kill_at_every_operation
+from tests.support.kills import print_kills
 
 
 class OneRank:
@@ -48,4 +48,4 @@ if __name__ == "__main__":
     saver.dist = OneRank  # type: ignore[assignment]
     saver.all_gather_json = lambda value: [value]
     asynchronous = sys.argv[2] == "asynchronous"
-    kill_at_every_operation(Path(sys.argv[1]), lambda copy: _commit(copy, asynchronous), ("copy", "step"))
+    print_kills(Path(sys.argv[1]), lambda copy: _commit(copy, asynchronous), ("open", "copy", "step"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from pretrain.checkpoint import remote_copies
 from pretrain.config import CheckpointConfig
-from tests.support.kills import kill_at_every_operation
+from tests.support.kills import print_kills
 
 
 def _in_halves(source: Any, target: Any, length: int = 0) -> None:
@@ -34,4 +34,4 @@ def _copy(checkpoints: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    kill_at_every_operation(Path(sys.argv[2]), lambda copy: _copy(Path(sys.argv[1]), copy), ("shutil.move", "half"))
+    print_kills(Path(sys.argv[2]), lambda copy: _copy(Path(sys.argv[1]), copy), ("open", "shutil.move", "half"))

@@ -50,14 +50,11 @@ class Server:
             self.process = subprocess.Popen(
                 command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-        for _ in range(3000):
-            if self._answers():
-                return
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.1)
-        self.stop()
-        pytest.fail((folder / "server.log").read_text())
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: self._answers() or self.process.poll() is not None, 300)
+        if not self._answers():
+            self.stop()
+            pytest.fail((folder / "server.log").read_text())
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError):
@@ -70,8 +67,7 @@ class Server:
     def thaw(self) -> None:
         """After SIGSTOP, and wait until connections that were idle for too long are closed."""
         self.signal(signal.SIGCONT)
-        while not self._answers():
-            time.sleep(0.05)
+        wait_for(self._answers)
 
     def stop(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -162,13 +158,8 @@ def served_model(place: str | Path, log: Path) -> Iterator[int]:
     command = [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", str(place), "--env-manager", "local"]
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # uvicorn is there
     with open(log, "wb") as output:
-        server = subprocess.Popen(
-            [*command, "--port", str(port)],
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        streams = {"stdout": output, "stderr": subprocess.STDOUT}
+        server = subprocess.Popen([*command, "--port", str(port)], env=environment, start_new_session=True, **streams)
     try:
         wait_for(lambda: answer(port, "ping")[0] == 200 or server.poll() is not None, 300)
         yield port

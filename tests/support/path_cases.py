@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import pretrain.model.build_model as build_model
@@ -59,24 +60,15 @@ def planted(kind: str) -> Operations:
 
     "adamw raises" and "adamw" (which changes nothing) are of the optimizer's kernel.
     """
-    right = operations(True)
+    right, error = operations(True), RuntimeError("PTX error\nmore")
     if kind.startswith("adamw"):
-        return right._replace(
-            adamw=functools.partial(_raise, RuntimeError("PTX error\nmore")) if " " in kind else _idle
-        )
-    if kind == "relu":
-        return right._replace(
-            linear_gelu=lambda x, weight, bias: torch.relu(torch.nn.functional.linear(x, weight, bias))
-        )
-    if kind == "tanh":
-        return right._replace(
-            linear_gelu=lambda x, weight, bias: torch.nn.functional.gelu(
-                torch.nn.functional.linear(x, weight, bias), approximate="tanh"
-            )
-        )
+        return right._replace(adamw=functools.partial(_raise, error) if " " in kind else _idle)
+    if kind in ("relu", "tanh"):
+        wrong = {"relu": torch.relu, "tanh": functools.partial(F.gelu, approximate="tanh")}[kind]
+        return right._replace(linear_gelu=lambda x, weight, bias: wrong(F.linear(x, weight, bias)))
     if kind in ("raises", "memory"):
-        error = RuntimeError("PTX error\nmore") if kind == "raises" else torch.OutOfMemoryError("CUDA out of memory")
-        return right._replace(add_norm=functools.partial(_raise, error))
+        raised = error if kind == "raises" else torch.OutOfMemoryError("CUDA out of memory")
+        return right._replace(add_norm=functools.partial(_raise, raised))
     return right
 
 

@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from data_prep.format import Dataset
 from data_prep.jobs import PreparationSettings, Prepared, PrepareRequest, Workers, prepare
 from data_prep.sources import Options, RowReader, SourceInput, examine, find_inputs
 from data_prep.storage import Cache
-from tests.support.in_process import command
+from data_prep.tokenizer import load
+from tests.support.datasets import documents_of
 
 WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
 
@@ -46,16 +48,6 @@ def whole(source: SourceInput, cache: Cache, options: Options | None = None, **m
     return RowReader(source, 0, last, options, cache, **more)
 
 
-def refused(*arguments: object) -> str:
-    """The one-line error of a command for bad input."""
-    ended = command(*map(str, arguments))
-    assert ended.code == 1, ended
-    assert "Traceback" not in ended.err
-    (line,) = ended.err.strip().splitlines()
-    assert line.startswith("error: ")
-    return line
-
-
 def request(
     paths: Sequence[Path], tokenizer: Path, out: Path, settings: PreparationSettings | None = None, **more: Any
 ) -> PrepareRequest:
@@ -72,6 +64,13 @@ def prepare_files(
 ) -> Prepared:
     with Workers(workers) as processes:
         return prepare(request(paths, tokenizer, out, settings, **more), processes)
+
+
+def decoded(folder: Path) -> list[str]:
+    """The documents of a data set as text."""
+    dataset = Dataset(folder)
+    decode = load(dataset.tokenizer_path).decode
+    return [decode(ids).replace(" .", ".") for ids in documents_of(dataset)]
 
 
 def tree(folder: Path) -> dict[str, str]:

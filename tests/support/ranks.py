@@ -1,9 +1,10 @@
-"""Run a module on several gloo ranks of this machine, or on one GPU."""
+"""Run a module or call a function on several gloo ranks of this machine, or run a module on one GPU."""
 
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.forked import ROOT, Forked
@@ -26,6 +27,12 @@ def run_ranks(module: str, world_size: int, *arguments: str, timeout: float = 30
                 rank.kill()
         told = "\n".join(output.read_text() for output in outputs)
     assert codes == [0] * world_size, f"exit codes {codes}\n{told}"
+
+
+def check_on_ranks(check: Callable[..., None], world_size: int, *arguments: str | Path, timeout: float = 300) -> None:
+    """Call a function of a module as each of `world_size` ranks of one group; fails if one of them does."""
+    call = (check.__module__, check.__name__, *map(str, arguments))
+    run_ranks("tests.support.rank_process", world_size, *call, timeout=timeout)
 
 
 def run_on_gpu(module: str, *arguments: str, timeout: float = 600, **variables: str) -> None:

@@ -52,14 +52,8 @@ def write_run(run: Path, lines: list[bytes], **environment: Any) -> Path:
     (run / "journal.jsonl").write_bytes(b"".join(lines))
     (run / "config.yaml").write_text(yaml.safe_dump(tiny_config(run / "data", run)))
     (run / "environment.json").write_text(json.dumps(environment or {"time": "2023-11-14T22:13:20+0000"}))
-    status = {
-        "state": "completed",
-        "step": 30,
-        "total_steps": 30,
-        "reason": "all steps are done",
-        "next_action": "export",
-    }
-    (run / "status.json").write_text(json.dumps(status | {"time": START}))
+    status = {"state": "completed", "step": 30, "total_steps": 30, "reason": "all steps are done", "time": START}
+    (run / "status.json").write_text(json.dumps(status | {"next_action": "export"}))
     return run
 
 
@@ -69,15 +63,6 @@ def prediction_lines(key: str, steps: list[int], text: int = 7) -> list[bytes]:
     seen = [2, text, 4, text + 2, 9, text + 4, 3]
     predictions = [{"place": 2, "label": text + 1, "kind": "mask"}, {"place": 4, "label": text + 3, "kind": "random"}]
     asked = {"key": key, "passages": [[{"slot": 0, "original": ids, "seen": seen, "predictions": predictions}]]}
-    answers = [
-        {
-            "key": key,
-            "step": step,
-            "time": START,
-            "ids": [[text + 1, 9], [9, text + 3]],
-            "probabilities": [[0.5, 0.1], [0.6, 0.2]],
-            "right": [0.5, 0.2],
-        }
-        for step in steps
-    ]
+    said = {"ids": [[text + 1, 9], [9, text + 3]], "probabilities": [[0.5, 0.1], [0.6, 0.2]], "right": [0.5, 0.2]}
+    answers = [{"key": key, "step": step, "time": START} | said for step in steps]
     return [json.dumps(record).encode() + b"\n" for record in (asked, *answers)]

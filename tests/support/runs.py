@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
 import time
@@ -107,11 +105,6 @@ def start_maskwright(log: Path, *arguments: str | Path, real: bool = False) -> F
         return subprocess.Popen(command, env=environment(), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
 
 
-def complaints(errors: str) -> list[str]:
-    """The lines of standard error, without the progress of the start."""
-    return [line for line in errors.splitlines() if not re.match(r"Starting .*\.$| *\d+\.\d s  |attention ", line)]
-
-
 def succeed(*arguments: str | Path, cwd: Path | None = None, real: bool = False) -> Completed:
     """As `maskwright`, of a command that must succeed."""
     done = maskwright(*arguments, cwd=cwd, real=real)
@@ -165,11 +158,6 @@ def ranks_of(config: Path) -> dict[int, psutil.Process]:
         if "pretrain.train" in command and str(config) in command and "--num_gpus" not in command:
             ranks |= {int(part.split("=")[1]): process for part in command if part.startswith("--local_rank=")}
     return ranks
-
-
-def kill(process: psutil.Process) -> None:
-    """SIGKILL."""
-    process.send_signal(signal.SIGKILL)
 
 
 def status(run: Path) -> dict[str, Any]:

@@ -40,9 +40,7 @@ class Pretended:
             log.write_text("first line\nerror: it went wrong\n")
             return 1
         poll()
-        return {"train": self._train, "export": self._export, "evaluate": self._evaluate, "finetune": self._finetune}[
-            words[0]
-        ](words)
+        return int(getattr(self, f"_{words[0]}")(words))
 
     def commands(self) -> list[str]:
         """The command and the run of each call, as in "train strategy=token/seed-1"."""
@@ -84,8 +82,9 @@ class Pretended:
 
     def _evaluate(self, words: list[str]) -> int:
         run = Path(words[1]).parent.parent
-        noise = np.random.default_rng(zlib.crc32(f"{_arm(run)}/{run.name}".encode())).normal(0, 0.01)
-        loss = self.losses.get(_arm(run), 4.0) + float(noise)
+        arm = run.parent.name
+        noise = np.random.default_rng(zlib.crc32(f"{arm}/{run.name}".encode())).normal(0, 0.01)
+        loss = self.losses.get(arm, 4.0) + float(noise)
         found: dict[str, Any] = {"held_out": {"loss": loss, "masked_accuracy": 0.3, "predictions": 100}}
         if "--pairs" in words:
             found["pairs"] = {"accuracy": 0.6 + float(noise), "pairs": 100, "interval": [0.5, 0.7], "by": {}}
@@ -93,9 +92,8 @@ class Pretended:
         return 0
 
     def _finetune(self, words: list[str]) -> int:
-        Path(words[-1]).write_text(
-            json.dumps({"task": "classification", "metric": "mcc", "scores": [0.2], "mean": 0.2})
-        )
+        scores = {"task": "classification", "metric": "mcc", "scores": [0.2], "mean": 0.2}
+        Path(words[-1]).write_text(json.dumps(scores))
         return 0
 
 
@@ -107,10 +105,6 @@ def settings(words: Sequence[str]) -> dict[str, Any]:
         if equals:
             found[key] = yaml.safe_load(value)
     return found
-
-
-def _arm(run: Path) -> str:
-    return run.parent.name
 
 
 def study_data(folder: Path) -> Path:

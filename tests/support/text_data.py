@@ -32,13 +32,8 @@ def corpus(path: Path, count: int, seed: int = 0) -> Path:
     return path
 
 
-def make(*arguments: str | Path) -> None:
-    """A command that must succeed."""
-    succeed(*arguments)
-
-
 def train_tokenizer(text: Path, out: Path, vocab_size: int = 150) -> Path:
-    make("tokenizer", "train", "--input", text, "--vocab-size", str(vocab_size), "--out", out)
+    succeed("tokenizer", "train", "--input", text, "--vocab-size", str(vocab_size), "--out", out)
     return out
 
 
@@ -55,5 +50,6 @@ def _prepared() -> Path:
     folder = Path(made.name)
     text = corpus(folder / "text.jsonl", 500)
     tokenizer = train_tokenizer(text, folder / "tok")
-    make("prep", "run", "--input", text, "--tokenizer", tokenizer, "--out", folder / "data", "--valid-fraction", "0.1")
+    out = folder / "data"
+    succeed("prep", "run", "--input", text, "--tokenizer", tokenizer, "--out", out, "--valid-fraction", "0.1")
     return folder

@@ -18,15 +18,8 @@ def tiny_model(
     """A BERT that was never trained, its weights large enough for it to prefer some tokens, and a tokenizer.json."""
     torch.manual_seed(layers)
     sizes: dict[str, Any] = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
-    config = BertConfig(
-        vocab_size=len(WORDS),
-        num_hidden_layers=layers,
-        max_position_embeddings=positions,
-        is_decoder=causal,
-        initializer_range=0.5,
-        pad_token_id=0,
-        **sizes,
-    )
+    sizes |= {"vocab_size": len(WORDS), "num_hidden_layers": layers, "max_position_embeddings": positions}
+    config = BertConfig(is_decoder=causal, initializer_range=0.5, pad_token_id=0, **sizes)
     (BertLMHeadModel if causal else BertForMaskedLM)(config).save_pretrained(folder)
     loaded = Tokenizer.from_file(str(tokenizer))
     PreTrainedTokenizerFast(tokenizer_object=loaded, mask_token=mask, **SPECIALS).save_pretrained(folder)

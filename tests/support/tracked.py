@@ -2,15 +2,14 @@
 
 import contextlib
 import sqlite3
-import time
 from pathlib import Path
 
-import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from pretrain.run import Entry, Journal
 from pretrain.tracking import RunRecord, Tracker
+from tests.support.runs import wait_for
 
 
 def start(
@@ -80,9 +79,5 @@ def runs_of(database: Path, experiment: str) -> list[Run]:
 
 
 def wait_for_step(run_dir: Path, step: int) -> None:
-    for _ in range(4800):
-        record = RunRecord.load(run_dir)
-        if record and record.step == step:
-            return
-        time.sleep(0.05)
-    pytest.fail(f"step {step} was not sent")
+    """Wait until a step was sent."""
+    wait_for(lambda: (record := RunRecord.load(run_dir)) and record.step == step, 240)

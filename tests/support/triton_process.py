@@ -2,6 +2,7 @@
 
 Triton decides when it is imported whether kernels are interpreted. So they run in a process that has not imported it
 yet, and no other test notices. This module imports neither Triton nor torch by itself.
+tests/pretrain/conftest.py has the fixture `interpreter`.
 """
 
 import multiprocessing
@@ -11,7 +12,12 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
+
+import pytest
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
 
 
 @contextmanager

@@ -23,6 +23,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two processes and 24 steps, with checkpoints of steps 8, 16 and 24."""
+    return runs.trained(data, tmp_path_factory.mktemp("finished") / "run", 2, checkpoint__keep=3)
+
+
+@pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A WordPiece tokenizer for tests.support.prep.texts."""
     folder = tmp_path_factory.mktemp("tokenizer") / "tok"

@@ -10,14 +10,8 @@ from pretrain.export import export_run
 from tests.support import runs, text_data
 
 SIZE = {"layers": 3, "hidden": 32, "heads": 2}
-ELECTRA = {
-    "model_type": "electra",
-    "embedding_size": 16,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 48,
-}
+ELECTRA = {"model_type": "electra", "embedding_size": 16, "hidden_size": 32, "intermediate_size": 48}
+ELECTRA |= {"num_hidden_layers": 2, "num_attention_heads": 2}
 
 
 @pytest.fixture(scope="module")

@@ -8,23 +8,13 @@ import pytest
 import yaml
 
 from tests.support import runs
-
-STEPS = 24
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    """A folder with data and a run of two processes, with checkpoints of steps 8, 16 and 24."""
-    folder = tmp_path_factory.mktemp("audit")
-    settings = {"train__steps": STEPS, "checkpoint__every_steps": 8, "checkpoint__keep": 3}
-    runs.trained(runs.tiny_data(folder / "data"), folder / "run", 2, **settings)
-    return folder
+from tests.support.datasets import flip
 
 
 @pytest.fixture
-def run(place, tmp_path) -> Path:
+def run(finished, tmp_path) -> Path:
     """A copy of the run, to change."""
-    return shutil.copytree(place / "run", tmp_path / "run")
+    return shutil.copytree(finished, tmp_path / "run")
 
 
 def audit(run: Path, *options: str) -> tuple[int, str]:
@@ -35,10 +25,8 @@ def audit(run: Path, *options: str) -> tuple[int, str]:
 def test_a_clean_run_passes_bit_for_bit(run):
     code, said = audit(run)
     assert code == 0, said
-    assert (
-        "steps 17 to 24 are equal bit for bit: batches, losses, gradient norms, and the weights of step-00000024"
-        in said
-    )
+    equal = "batches, losses, gradient norms, and the weights of step-00000024"
+    assert f"steps 17 to 24 are equal bit for bit: {equal}" in said
     assert not run.with_name("run-audit").exists()
 
 
@@ -65,28 +53,26 @@ def test_an_edited_loss_is_named(run):
 
 def test_a_flipped_bit_in_a_checkpoint_is_named(run):
     (file,) = (run / "checkpoints" / "step-00000024").rglob("mp_rank_00_model_states.pt")
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
+    flip(file)
     code, said = audit(run)
     assert code == 1
     assert "step-00000024 is damaged" in said
     assert "mp_rank_00_model_states.pt" in said
 
 
-def test_another_seed_and_another_shard_are_named(place, run, tmp_path):
+def test_another_seed_and_another_shard_are_named(data, run, tmp_path):
     config = yaml.safe_load((run / "config.yaml").read_text())
     (run / "config.yaml").write_text(yaml.safe_dump(config | {"run": config["run"] | {"seed": 8}}))
     code, said = audit(run)
     assert code == 1
     assert "run.seed was 7 and is 8" in said
-    data = shutil.copytree(place / "data", tmp_path / "data")
-    (shard,) = (data / "train").rglob("*.tar")
+    copy = shutil.copytree(data, tmp_path / "data")
+    (shard,) = (copy / "train").rglob("*.tar")
     content = bytearray(shard.read_bytes())
     for place_ in range(2000, len(content), 3000):
         content[place_] ^= 1
     shard.write_bytes(content)
-    config["data"]["train"][0]["path"] = str(data / "train")
+    config["data"]["train"][0]["path"] = str(copy / "train")
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     code, said = audit(run)
     assert code == 1

@@ -67,16 +67,9 @@ def refusals(tmp_path_factory):
     make_dataset(folder / "data", [[5, 6, 7] * 20], 20)
     commands = [[places.get(word, word) for word in words.split()] for words in CASES]
     environment = os.environ | {"COLUMNS": "1000"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        input=json.dumps(commands),
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return dict(zip(CASES, json.loads(done.stdout), strict=True))
+    program, given = [sys.executable, "-c", PROGRAM], json.dumps(commands)
+    said = subprocess.check_output(program, input=given, cwd=ROOT, env=environment, text=True)
+    return dict(zip(CASES, json.loads(said), strict=True))
 
 
 @pytest.mark.parametrize("words", CASES)
@@ -84,5 +77,6 @@ def test_a_missing_input_is_refused_before_slow_imports(refusals, words):
     code, said, heavy = refusals[words]
     assert code == 1
     assert said.startswith("error: ")
+    assert said.count("\n") == 1
     assert CASES[words] in said
     assert heavy == []

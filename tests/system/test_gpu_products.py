@@ -1,14 +1,12 @@
 """The item `products` of the GPU table: its Triton kernel, and what it measures in another process."""
 
-from importlib.util import find_spec
-
 import pytest
 
 from benchmarks import product_rates
 from benchmarks.gpu_products import LARGER, products
 from benchmarks.gpu_steps import Bench, synthetic
 from data_prep.common.errors import UserError
-from tests.support.triton_process import triton_process
+from tests.support.triton_process import needs_triton, triton_process
 
 HALF = 5e-4  # rounding of a result to fp16, relative
 
@@ -44,7 +42,7 @@ def compiled_product() -> tuple[str, int]:
     return results[0].asm["ptx"], results[0].metadata.shared
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
+@needs_triton
 def test_the_kernel_multiplies_and_compiles_for_hopper(tmp_path, monkeypatch):
     with triton_process(interpret=True) as process:
         for shape in ((300, 200, 264), (64, 64, 64), (129, 72, 40)):

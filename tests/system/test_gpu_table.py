@@ -143,8 +143,6 @@ def test_the_page_of_predictions_is_current_and_its_parts_add_up():
 
 
 EQUAL = {"differ": 0, "by": 0.0}
-
-
 RUN = Run([5.0, 4.0], {"a": np.ones(4, np.float32), "b": np.full(2, 3.0, np.float32)}, 1000.0)
 
 

@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 
 import configs
 from tests.support import runs
+from tests.support.in_process import refused
 from tests.support.runs import environment, maskwright, status, succeed
 
 TEXT = Path(configs.__file__).parent / "demo/books.jsonl.zst"
@@ -58,9 +59,7 @@ def test_the_printed_commands_are_those_that_ran(folder):
 
 
 def test_an_existing_config_is_kept(folder):
-    refused = maskwright("init", "text", cwd=folder)
-    assert refused.returncode == 1
-    assert "my-model.yaml exists" in refused.stderr
+    assert "my-model.yaml exists" in refused("init", "text", cwd=folder)
 
 
 def test_init_without_preparation_writes_only_the_config(tmp_path):
@@ -72,28 +71,24 @@ def test_init_without_preparation_writes_only_the_config(tmp_path):
 
 def test_a_tokenizer_of_other_settings_is_not_used(tmp_path):
     words = ("init", TEXT, "--minutes", "0.002h")
-    assert maskwright(*words, cwd=tmp_path).returncode == 0
+    succeed(*words, cwd=tmp_path)
     (tmp_path / "my-model.yaml").unlink()  # as if it had been interrupted
-    refused = maskwright(*words, "--no-lowercase", cwd=tmp_path)
-    assert refused.returncode == 1
-    assert "data/my-model-tokenizer was made with other settings. Remove it" in refused.stderr
+    said = refused(*words, "--no-lowercase", cwd=tmp_path)
+    assert "data/my-model-tokenizer was made with other settings. Remove it" in said
     assert not (tmp_path / "my-model.yaml").exists()
-    again = maskwright(*words, cwd=tmp_path)
-    assert again.returncode == 0
-    assert "already finished" in again.stdout
+    assert "already finished" in succeed(*words, cwd=tmp_path).stdout
 
 
 def test_what_cannot_be_prepared_is_refused_first(tmp_path):
     (tmp_path / "text.txt").write_text("one line\n" * 300)
-    done = maskwright("init", "text.txt", "--separator", "page", "--yes", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "error: --separator is 'page'. Write blank, line or file.\n")
-    done = maskwright("init", "text.txt", "--yes", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "The text has 1 documents" in done.stderr
-    assert "--separator line makes a document of each line" in done.stderr
+    init = ("init", "text.txt", "--yes")
+    said = refused(*init, "--separator", "page", cwd=tmp_path)
+    assert said == "error: --separator is 'page'. Write blank, line or file."
+    said = refused(*init, cwd=tmp_path)
+    assert "The text has 1 documents" in said
+    assert "--separator line makes a document of each line" in said
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
-    done = maskwright("init", "text.txt", "--separator", "line", "--no-prep", "--yes", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeed(*init, "--separator", "line", "--no-prep", cwd=tmp_path)
 
 
 def test_questions_on_a_terminal(tmp_path):

@@ -18,42 +18,36 @@ FULL = Path("/dev/full")
 
 
 @pytest.fixture
-def lost_reader():
-    """The path of a pipe that nobody reads."""
+def pipe():
+    """The path of a pipe, and its reader, which the test closes."""
     reader, writer = os.pipe()
-    os.close(reader)
-    yield Path(f"/proc/{os.getpid()}/fd/{writer}")
+    yield Path(f"/proc/{os.getpid()}/fd/{writer}"), reader
     os.close(writer)
 
 
 @pytest.fixture
-def lost_pipe():
-    """The path of a pipe, and a function that ends its reader after the first step."""
-    reader, writer = os.pipe()
-
-    def read_a_step() -> None:
-        text = b""
-        while b"step 1/" not in text:
-            text += os.read(reader, 1000)
-        os.close(reader)
-
-    yield Path(f"/proc/{os.getpid()}/fd/{writer}"), read_a_step
-    os.close(writer)
+def lost_reader(pipe):
+    """The path of a pipe that nobody reads."""
+    os.close(pipe[1])
+    return pipe[0]
 
 
-def test_training_goes_on_without_a_reader(data, tmp_path, lost_pipe):
+def test_training_goes_on_without_a_reader(data, tmp_path, pipe):
     """As with `maskwright train CONFIG 2>&1 | head -1`, or a Ctrl-C that ends `tee` before the checkpoint is saved."""
-    output, end_reader = lost_pipe
+    output, reader = pipe
     config = runs.config_file(data, tmp_path / "run", train__steps=100)
     process = runs.start_maskwright(output, "train", config, "--procs", "2", real=True)
-    end_reader()
+    text = b""
+    while b"step 1/" not in text:
+        text += os.read(reader, 1000)
+    os.close(reader)
     assert process.wait(240) == 0
     assert runs.status(tmp_path / "run") | {"state": "completed", "step": 100} == runs.status(tmp_path / "run")
     assert [*runs.losses(tmp_path / "run")] == list(range(1, 101))
 
 
 def test_training_goes_on_while_the_disk_of_its_log_is_full(data, tmp_path):
-    process = runs.start_maskwright(FULL, "train", runs.config_file(data, tmp_path / "run", train__steps=4), real=True)
+    process = runs.start_maskwright(FULL, "train", runs.config_file(data, tmp_path / "run", train__steps=4))
     assert process.wait(240) == 0
     assert runs.status(tmp_path / "run")["step"] == 4
 

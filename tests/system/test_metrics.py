@@ -8,24 +8,19 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
-from pretrain.reporting import replay, summarize
+from pretrain.reporting import collect, replay, summarize
 from pretrain.run import Entry, JournalReader, RunFolder
 from pretrain.tracking import RunRecord, run_page
 from tests.support import runs
 from tests.support.datasets import SPECIAL_IDS, make_dataset
+from tests.support.forked import ROOT
 from tests.system.soak.soak import assert_same_checkpoint
 
-ROOT = Path(__file__).parents[2]
 STEPS = 12
 WATCHED = {"track__system_seconds": 0.1, "train__profile": {"steps": [3, 7]}}
-UNWATCHED = {"track__system_seconds": 0}
-SETTINGS = {
-    "train__steps": STEPS,
-    "checkpoint__every_steps": 6,
-    "eval__every_steps": 6,
-    "optim__ema": 0.9,
-    "data__damage_budget": 100,
-}
+UNWATCHED = {"track__system_seconds": 0, "eval__samples": 0}
+SETTINGS = {"train__steps": STEPS, "checkpoint__every_steps": 6, "eval__every_steps": 6, "optim__ema": 0.9}
+SETTINGS |= {"data__damage_budget": 100}
 # Documented, but not of a healthy run of one phase and one data set on a CPU.
 ELSEWHERE = {
     *("speed/mfu", "train/phase", "data/epoch/NAME", "train/skipped", "train/spike", "train/rollback_to"),
@@ -92,10 +87,8 @@ def test_mlflow_gets_inputs_parameters_the_page_and_few_series(watched, entries)
     client = MlflowClient(record.uri)
     run = client.get_run(record.run_id)
     inputs = {logged.dataset.name: logged for logged in run.inputs.dataset_inputs}
-    assert {name: logged.tags[0].value for name, logged in inputs.items()} == {
-        "data/train": "training",
-        "data/valid": "eval",
-    }
+    uses = {name: logged.tags[0].value for name, logged in inputs.items()}
+    assert uses == {"data/train": "training", "data/valid": "eval"}
     fingerprint = json.loads((folder.path.parent / "data/train/manifest.json").read_text())["fingerprint"]
     assert fingerprint.startswith(inputs["data/train"].dataset.digest)
     assert json.loads(inputs["data/train"].dataset.profile)["documents"] == 200
@@ -132,6 +125,9 @@ def test_nothing_that_is_measured_changes_a_result(watched, tmp_path):
     assert_same_checkpoint(folder, watched[0], STEPS)
     assert not folder.system.exists()
     assert not folder.profile.exists()
+    assert (watched[0].path / "predictions.jsonl").exists()
+    assert not (folder.path / "predictions.jsonl").exists()
+    assert collect(folder.path, tmp_path / "page.html")["predictions"] is None
 
 
 def test_a_profile_is_a_trace_a_rank_and_a_table_printed_once(watched):

@@ -29,14 +29,9 @@ def pod(rank: int, port: str) -> dict[str, str]:
 
 
 def start(words: Sequence[str], config: Path, **variables: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        words,
-        env=os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(runs.ROOT)} | variables,
-        cwd=config.parent,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    environment = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(runs.ROOT)}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(words, env=environment | variables, cwd=config.parent, text=True, **streams)
 
 
 LAST = 4

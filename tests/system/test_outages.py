@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from mlflow import MlflowClient
@@ -85,22 +86,13 @@ def test_an_outage_in_the_middle(
     tracker = start(run_dir, proxy.uri)
     append(run_dir, range(1, 51))
     wait_for_step(run_dir, 50)
-    full = server.full_disk() if mode == "full disk" else None
-    if full:
-        full.__enter__()
-    else:
-        proxy.mode = mode
-    append(run_dir, range(51, 2001))
-    try:
+    with server.full_disk() if mode == "full disk" else patch.object(proxy, "mode", mode):
+        append(run_dir, range(51, 2001))
         wait_for(lambda: said(caplog, AWAY))
         append(run_dir, range(1901, 2051))  # a resume meanwhile
         before = proxy.requests.total()
         wait_for(lambda: proxy.requests.total() > before + 1)
         assert record_of(run_dir).step < 2050
-    finally:
-        if full:
-            full.__exit__(None, None, None)
-        proxy.mode = "pass"
     wait_for_step(run_dir, 2050)
     tracker.close(60, "FINISHED")
     assert said(caplog, AWAY) == said(caplog, "MLflow is back") == 1

@@ -1,6 +1,6 @@
 """Runs of several phases: what each step is trained with, and changes before a phase begins.
 
-tests/system/faults/test_resume.py interrupts such a run, and resumes it with other processes.
+tests/system/faults/test_resume.py interrupts such a run.
 """
 
 import copy
@@ -18,7 +18,7 @@ from pretrain.reporting import replay
 from pretrain.run import RunFolder
 from tests.support import runs, text_data
 from tests.support.forked import ROOT
-from tests.support.phase_runs import STEPS, phase_data, phase_settings
+from tests.support.phase_runs import BOUNDARIES, STEPS, assert_same_training, phase_data, phase_settings
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +97,16 @@ def test_only_a_phase_that_has_not_begun_may_change(whole, data, tmp_path):
     assert [entry.metrics["train/mask_rate"] for entry in runs.journal(run)][-3:] == [0.4] * 3
 
 
+def test_phases_go_on_with_another_number_of_processes(whole, data, tmp_path):
+    run = tmp_path / "run"
+    for last, processes, stage in ((BOUNDARIES[0], 2, 1), (13, 1, 2), (STEPS, 1, 1)):
+        done = train(config_of(data, run, zero__stage=stage), f"run.stop_after={last}", processes=processes)
+        assert done.returncode == (0 if last == STEPS else 75), done.stderr
+    assert_same_training(run, whole)
+    answer = runs.succeed("replay", run, "--step", str(STEPS), "--diff", whole)
+    assert "saw the same 24 rows" in answer.stdout
+
+
 def test_a_checkpoint_has_the_rotary_base_of_its_last_step(whole):
     for step, theta in ((8, 160_000.0), (12, 1e6), (STEPS, 1e6)):
         saved = checkpoint.read(RunFolder(whole).checkpoints / f"step-{step:08}")
@@ -111,16 +121,18 @@ def test_phases_are_equal_to_the_settings_of_one_phase(data, tmp_path):
         settings = copy.deepcopy(plain)
         if recipe:
             del settings["train"]["steps"]
-        done = train(config_of(data, tmp_path / name, phases=recipe, checkpoint={"every_steps": 6}, **settings))
-        assert done.returncode == 0, done.stderr
+        config = config_of(data, tmp_path / name, phases=recipe, checkpoint={"every_steps": 6}, **settings)
+        runs.succeed("train", config, "--procs", "1")
     assert runs.losses(tmp_path / "with") == runs.losses(tmp_path / "without")
     assert load_config(tmp_path / "with" / "config.yaml").train.steps == 6
 
 
 def test_the_recipe_is_causal_first_and_fills_masks_in_the_end(tmp_path):
+    """Also: checkpoints at listed steps are kept."""
     data = text_data.text_data(tmp_path / "data")
     run, sizes = tmp_path / "run", {"data.seq_len": 32, "train.global_batch_size": 8, "train.micro_batch_size": 8}
-    steps = {"phases.causal.steps": 6, "phases.masked.steps": 10, "checkpoint.at_steps": [6], "eval.every_steps": 3}
+    steps = {"phases.causal.steps": 6, "phases.masked.steps": 10, "eval.every_steps": 3}
+    steps |= {"checkpoint.at_steps": [3, 6], "checkpoint.every_steps": 4, "checkpoint.keep": 1}
     places = {"run.dir": run, "data.train": data / "train", "data.valid": data / "valid", "track.uri": "none"}
     small = {"model.size": "{layers: 2, hidden: 32, heads: 2}", "train.precision": "fp32", "optim.lr": 5e-3}
     changes = places | sizes | steps | small | {"schedule.warmup_steps": 2}
@@ -130,21 +142,13 @@ def test_the_recipe_is_causal_first_and_fills_masks_in_the_end(tmp_path):
     metrics = [entry.metrics for entry in runs.journal(run)]
     rates = [values["train/mask_rate"] for values in metrics if "train/mask_rate" in values]
     assert rates == [1.0] * 6 + [0.4] * 10
+    assert sorted(step for step, _ in checkpoint.committed(RunFolder(run).checkpoints)) == [3, 6, 16]
+    shown = runs.maskwright("checkpoints", run)
+    assert shown.stdout.count("in at_steps") == 2, shown.stdout
     for view, step, name in (
         ("causal", 6, "ModernBertDecoderForCausalLM"),
         ("bidirectional", 16, "ModernBertForMaskedLM"),
     ):
         exported = tmp_path / view
-        done = runs.maskwright("export", run, "--step", str(step), "--view", view, "--out", exported)
-        assert done.returncode == 0, done.stderr
+        runs.succeed("export", run, "--step", str(step), "--view", view, "--out", exported)
         assert json.loads((exported / "config.json").read_text())["architectures"] == [name]
-
-
-def test_checkpoints_at_listed_steps_are_kept(data, tmp_path):
-    run = tmp_path / "run"
-    saving = {"every_steps": 4, "keep": 1, "at_steps": [3, 5]}
-    done = train(config_of(data, run, phases=[{"name": "one", "steps": 7}], checkpoint=saving), processes=1)
-    assert done.returncode == 0, done.stderr
-    assert sorted(step for step, _ in checkpoint.committed(RunFolder(run).checkpoints)) == [3, 5, 7]
-    shown = runs.maskwright("checkpoints", run)
-    assert shown.stdout.count("in at_steps") == 2, shown.stdout

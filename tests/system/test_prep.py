@@ -12,9 +12,9 @@ import zstandard
 from data_prep.format import Dataset
 from data_prep.inspection import verify_data_set
 from data_prep.jobs import PreparationSettings
-from data_prep.tokenizer import copy_files, load, train_tokenizer
-from tests.support.in_process import command
-from tests.support.prep import jsonl, prepare_files, refused, texts, tree
+from data_prep.tokenizer import copy_files, train_tokenizer
+from tests.support.in_process import command, refused
+from tests.support.prep import decoded, jsonl, prepare_files, texts, tree
 from tests.support.runs import maskwright
 
 
@@ -37,12 +37,7 @@ def test_text_to_data_set(corpus, tmp_path):
     assert result.returncode == 0, result.stderr
     assert "600 documents" in result.stdout
     dataset = Dataset(out)
-    tokenizer = load(dataset.tokenizer_path)
-    documents = []
-    for block in range(dataset.n_blocks):
-        parts = np.split(dataset.tokens(block), np.cumsum(dataset.document_lengths(block))[:-1])
-        documents += [tokenizer.decode(part.tolist()).replace(" .", ".") for part in parts]
-    assert documents == texts(0, 300) + texts(1, 200) + texts(2, 100)
+    assert decoded(out) == texts(0, 300) + texts(1, 200) + texts(2, 100)
     sources = [(source.name, source.documents) for source in dataset.manifest.sources]
     assert sources == [("a.jsonl", 300), ("b.jsonl.zst", 200), ("more/c.txt.gz", 100)]
 
@@ -96,6 +91,7 @@ def test_copies_of_a_document_fall_on_one_side(corpus, tmp_path):
     prepared = prepare_files(paths, corpus / "tok", tmp_path / "out", 1, PreparationSettings(valid_fraction=0.3))
     for manifest in prepared.manifests.values():
         assert manifest.sources[0].documents == manifest.sources[1].documents > 0
+    assert not {*decoded(tmp_path / "out/train")} & {*decoded(tmp_path / "out/valid")}
 
 
 def test_a_document_that_spells_a_special_token_is_text(corpus, tmp_path):

@@ -1,33 +1,22 @@
-"""A data set prepared piece by piece, grown by later inputs, cleaned and without duplicates."""
+"""A data set prepared piece by piece, grown by later inputs, cleaned and without duplicates; files of others."""
 
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
+import numpy as np
 import pytest
 
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from data_prep.inspection import summary, verify_data_set
-from data_prep.jobs import PreparationSettings, unfinished_stages
+from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only, run_tasks, unfinished_stages
 from data_prep.jobs.preparation_plan import read_plan, write_plan
-from data_prep.tokenizer import load
-from tests.support.in_process import command
-from tests.support.prep import jsonl, prepare_files, refused, texts, tree
+from data_prep.tokenizer import copy_files
+from tests.support.in_process import command, refused
+from tests.support.prep import decoded, jsonl, prepare_files, request, texts, tree
 
 IN_RANGES = re.compile("prep/(plan.json|scan/|resolve/)")  # what the number of ranges changes
-
-
-def documents(folder: Path) -> list[str]:
-    dataset = Dataset(folder)
-    decode = load(dataset.tokenizer_path).decode
-    found = []
-    for block in range(dataset.n_blocks):
-        tokens, end = dataset.tokens(block), 0
-        for length in dataset.document_lengths(block).tolist():
-            found.append(decode(tokens[end : end + length].tolist()).replace(" .", "."))
-            end += length
-    return found
 
 
 def numbers(tasks) -> list[str]:
@@ -52,11 +41,8 @@ def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
     assert "no range 5; its ranges are 0 to 4" in refused("prep", "task", out, "5", "--stage", "resolve")
     assert command("prep", "task", out, *numbers(tasks), "--stage", "scan").code == 0
     stages = unfinished_stages(out)
-    assert {name: list(of_stage) for name, of_stage in stages.items()} == {
-        "resolve": list(range(5)),
-        "task": list(tasks),
-        "merge": [],
-    }
+    unfinished = {"resolve": [*range(5)], "task": [*tasks], "merge": []}
+    assert {name: list(of_stage) for name, of_stage in stages.items()} == unfinished
     assert command("prep", "task", out, "3", "1", "--stage", "resolve", "--workers", "1").code == 0
     assert list(unfinished_stages(out)["resolve"]) == [0, 2, 4]
     assert "are not known" in refused("prep", "task", out, "0")
@@ -70,12 +56,10 @@ def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
     assert f"1 of {len(tasks)} tasks of {out} are not finished: 0." in refused("prep", "merge", out)
     assert command("prep", "task", out, *numbers(tasks)).code == 0
     assert command("prep", "merge", out).code == 0
-    one, pieces = (
-        {name: sha for name, sha in tree(folder).items() if not IN_RANGES.match(name)}
-        for folder in (tmp_path / "one", out)
-    )
-    assert one == pieces
-    assert sorted(documents(out / "train") + documents(out / "valid")) == sorted(texts(0, 100) + texts(1, 50))
+    one, pieces = tree(tmp_path / "one"), tree(out)
+    differing = {name for name in one.keys() | pieces.keys() if one.get(name) != pieces.get(name)}
+    assert all(map(IN_RANGES.match, differing))
+    assert sorted(decoded(out / "train") + decoded(out / "valid")) == sorted(texts(0, 100) + texts(1, 50))
     (line,) = map(json.loads, (out / "quarantine.jsonl").open())
     assert (line["file"], line["line"]) == ("a.jsonl", 151)
 
@@ -92,16 +76,12 @@ def test_added_inputs_are_prepared_alone(tmp_path, tokenizer, deduplicate):
     assert prepared.new_tasks == 1
     after = tree(out)
     changed = {name for name in before if after[name] != before[name]}
-    assert changed == {"prep/plan.json", "train/manifest.json", "valid/manifest.json"} | (
-        set()
-        if deduplicate == "none"
-        else {
-            "train/left_out.json",
-            "valid/left_out.json",
-            *(name for name in before if name.startswith("prep/resolve/0")),
-        }
-    )
-    kept = documents(out / "train") + documents(out / "valid")
+    wanted = {"prep/plan.json", "train/manifest.json", "valid/manifest.json"}
+    if deduplicate != "none":
+        wanted |= {"train/left_out.json", "valid/left_out.json"}
+        wanted |= {name for name in before if name.startswith("prep/resolve/0")}
+    assert changed == wanted
+    kept = decoded(out / "train") + decoded(out / "valid")
     assert len(kept) == 300 if deduplicate != "none" else 320
     assert set(kept) == {*texts(0, 200), *texts(1, 100)}
     sources = prepared.manifests[out / "train"].sources
@@ -111,15 +91,6 @@ def test_added_inputs_are_prepared_alone(tmp_path, tokenizer, deduplicate):
     assert again.new_tasks == 0
     assert tree(out) == after
     assert list(verify_data_set(out / "train")) == []
-
-
-def test_the_split_is_stable_when_inputs_are_added(tmp_path, tokenizer):
-    settings = PreparationSettings(valid_fraction=0.3)
-    for name, seed in (("a", 0), ("b", 1)):
-        (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(seed, 100)))
-    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "one", 1, settings)
-    prepare_files([tmp_path / "b.jsonl", tmp_path / "a.jsonl"], tokenizer, tmp_path / "two", 1, settings)
-    assert set(documents(tmp_path / "one/valid")) == set(documents(tmp_path / "two/valid")) & set(texts(0, 100))
 
 
 def test_cleaning_is_counted(tmp_path, tokenizer):
@@ -139,8 +110,8 @@ def test_cleaning_is_counted(tmp_path, tokenizer):
     assert left_out["repetitive"] >= 1
     assert "1 contaminated" in result.err
     assert Dataset(tmp_path / "out").manifest.sources[0].source == "books"
-    assert "the others." in documents(tmp_path / "out")
-    assert summary(Dataset(tmp_path / "out"))["documents"] == len(documents(tmp_path / "out"))
+    assert "the others." in decoded(tmp_path / "out")
+    assert summary(Dataset(tmp_path / "out"))["documents"] == len(decoded(tmp_path / "out"))
 
 
 def test_ids_are_kept(tmp_path, tokenizer):
@@ -153,7 +124,7 @@ def test_ids_are_kept(tmp_path, tokenizer):
     for split in ("train", "valid"):
         dataset = Dataset(tmp_path / "out" / split)
         ids = [id for block in range(dataset.n_blocks) for id in dataset.ids(block) or []]
-        pairs |= dict(zip(ids, documents(dataset.path), strict=True))
+        pairs |= dict(zip(ids, decoded(dataset.path), strict=True))
     assert pairs == dict(enumerate(texts(0, 50)))
     assert json.loads((tmp_path / "out/quarantine.jsonl").read_text())["line"] == 8
 
@@ -176,3 +147,108 @@ def test_an_evaluation_file_is_no_input(tmp_path, tokenizer):
     assert "b.txt is both an input and an evaluation file" in refused(*run, "--input", tmp_path)
     assert "b.txt is both an input and an evaluation file" in refused(*run, b, "--input", a)
     assert "c.txt is both" in refused(*run, c, "--decontaminate", c, "--input", a)
+
+
+# Files that a preparation may change and trust: other folders, reruns after kills and mistakes, its inputs
+
+
+def test_a_corpus_without_documents_removes_only_what_this_run_made(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": " "}')
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match="no document to keep"):
+        prepare_files([tmp_path / "a.jsonl"], tokenizer, out)
+    assert list(out.iterdir()) == []
+    plan_only(request([tmp_path / "a.jsonl"], tokenizer, out))
+    (out / "prep/slurm").mkdir()
+    (out / "prep/slurm/7.log").write_text("what the user looks for")
+    with pytest.raises(UserError, match="no document to keep"):
+        prepare_files([tmp_path / "a.jsonl"], tokenizer, out)
+    with pytest.raises(UserError, match="no document to keep"):
+        merge_tasks(out, Workers(1))
+    assert (out / "prep/slurm/7.log").exists()
+
+
+def test_folders_of_others_are_left_as_they_are(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": " "}')
+    mine = tmp_path / "mine"
+    (mine / "prep").mkdir(parents=True)
+    (mine / "prep/notes.txt").write_text("years of work")
+    before = tree(tmp_path)
+    run = ["prep", "run", "--input", tmp_path / "a.jsonl", "--out"]
+    assert "it has prep/notes.txt" in refused(*run, mine, "--tokenizer", tokenizer / "tokenizer.json")
+    for out in (tmp_path / "a.jsonl/out", tmp_path / "a.jsonl"):
+        assert f"{out}: not a directory" in refused(*run, out, "--tokenizer", tokenizer / "tokenizer.json")
+    tokenizer_train = ["tokenizer", "train", "--input", tmp_path / "a.jsonl", "--out"]
+    assert "a.jsonl/tok: not a directory" in refused(*tokenizer_train, tmp_path / "a.jsonl/tok")
+    for work in (lambda out: merge_tasks(out, Workers(1)), lambda out: run_tasks("resolve", out, [], Workers(1))):
+        with pytest.raises(UserError, match="typo does not exist"):
+            work(tmp_path / "typo")
+    assert not (tmp_path / "typo").exists()
+    assert tree(tmp_path) == before
+
+
+def test_a_folder_of_inputs_may_hold_the_output(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)) + b"{broken")
+    copy_files(tokenizer, tmp_path / "outside/tok")
+    (tmp_path / "outside/tok/vocab.txt").write_text("the words of a tokenizer are no documents")
+    out = tmp_path / "out"
+    first = prepare_files([tmp_path / "a.jsonl"], tmp_path / "outside/tok", out)
+    again = prepare_files([tmp_path / "a.jsonl", out], tmp_path / "outside/tok", out)
+    assert (again.new_tasks, again.manifests) == (0, first.manifests)
+    with pytest.raises(UserError, match="All inputs lie in"):
+        prepare_files([out], tmp_path / "outside/tok", out)
+
+
+def test_a_refused_command_leaves_the_evaluation_n_grams(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)))
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.txt").write_text(f"some {name} of the curved blades never mind others by carolyn wells")
+    options = [[tmp_path / "a.jsonl"], tokenizer, tmp_path / "out"]
+    plan_only(request(*options, evaluation=[tmp_path / "one.txt"]))
+    for other in ([tmp_path / "two.txt"], []):
+        with pytest.raises(UserError, match="prepared with other --decontaminate files"):
+            plan_only(request(*options, evaluation=other))
+    run_tasks("task", tmp_path / "out", [0], Workers(1))
+    merge_tasks(tmp_path / "out", Workers(1))
+
+
+@pytest.mark.parametrize("damage", ["missing", "altered"])
+def test_a_damaged_list_of_duplicates_is_not_trusted(tmp_path, tokenizer, damage):
+    (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(0, 100), *texts(0, 50)]))
+    settings, out = PreparationSettings(deduplicate="near"), tmp_path / "out"
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, out, 1, settings, task_bytes=5000)
+    reference = tree(out)
+    path = sorted((out / "prep/drop").glob("*.exact.npy"))[-1]
+    if damage == "missing":
+        path.unlink()
+    else:
+        np.save(path, np.zeros(0, np.uint32))
+    with pytest.raises(UserError, match=r"1 of \d+ tasks of .* are not finished"):
+        merge_tasks(out, Workers(1))
+    (out / "manifest.json").unlink()
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, out, 1, settings, task_bytes=5000)
+    assert tree(out) == reference
+
+
+def test_a_merge_keeps_the_record_of_a_task_that_ends_meanwhile(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)))
+    out = tmp_path / "out"
+    plan_only(request([tmp_path / "a.jsonl"], tokenizer, out))
+
+    class Meanwhile(Workers):
+        def run(self, work, tasks, out, on_progress):
+            results = super().run(work, tasks, out, on_progress)
+            run_tasks("task", out, tasks, Workers(1))
+            return results
+
+    with pytest.raises(UserError, match=r"1 of 1 tasks of .* are not finished: 0"):
+        merge_tasks(out, Meanwhile(1))
+    assert unfinished_stages(out) == {"merge": {}}
+
+
+def test_a_plan_without_tasks_says_so(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").touch()
+    out = tmp_path / "out"
+    run = ["prep", "run", "--plan-only", "--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--out", out]
+    assert "no tasks, 0.0 MB" in command(*run).out
+    assert "all of its inputs are empty" in refused("prep", "task", out, "0")

@@ -7,21 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.config_files import load_config
-from pretrain.data import Batch, BatchStage, Loader, Sources
+from pretrain.data import Batch, Sources
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, EncoderShape, describe_model
 from pretrain.model.families import hugging_face_model
 from pretrain.reporting import replay
 from pretrain.resuming import check_fits
-from pretrain.run import JournalReader
 from tests.support import runs, text_data
-from tests.support.in_process import app
+from tests.support.batches import first_batches
+from tests.support.in_process import command
 
 STEPS = 4
 
@@ -40,22 +39,11 @@ def data(tmp_path_factory) -> Path:
         lines.append(json.dumps({"right": right, "wrong": " ".join(words)}))
     lines.append(json.dumps({"right": "the captain saw her letter.", "wrong": "the captain saw her letter."}))
     (folder / "pairs.jsonl").write_text("\n".join(lines))
-    fields = ("--text-field", "right", "--wrong-field", "wrong")
+    options = ("--text-field", "right", "--wrong-field", "wrong", "--valid-fraction", "0.1")
     out = folder / "data"
-    runs.succeed(
-        "prep", "run", "--input", folder / "pairs.jsonl", *fields, "--tokenizer", tokenizer, "--out", out,
-        "--valid-fraction", "0.1",
-    )  # fmt: skip
+    runs.succeed("prep", "run", "--input", folder / "pairs.jsonl", "--tokenizer", tokenizer, "--out", out, *options)
     assert Dataset(out / "train").manifest.left_out() == {"unchanged": 1}
     return out
-
-
-def first_batch(config_file: Path) -> Batch:
-    config = load_config(config_file)
-    loader = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), 0)
-    (batch,) = loader.step(0, loader.mixture.start()).batches
-    loader.close()
-    return batch
 
 
 @torch.no_grad()
@@ -77,24 +65,21 @@ def test_fine_tuning_by_repair(data, tmp_path):
     hugging_face_model(encoder.state_dict(), shape).save_pretrained(init)
     runs.succeed("train", config, "--procs", "1")
 
-    batch = first_batch(config)
+    (batch,) = first_batches(settings, steps=1)
     labels = batch.labels[batch.labels != IGNORED]
     assert 8 <= len(labels) < 100, "a few words of eight rows"
     losses = runs.losses(run)
     assert list(losses) == [1, 2, 3, 4]
     assert losses[1] == pytest.approx(loss_of(encoder, batch), rel=1e-5), "of the weights given, over targets alone"
-    assert [entry.step for entry in JournalReader(run / "journal.jsonl").entries() if "eval/loss" in entry.metrics] == [
-        2,
-        4,
-    ]
+    assert list(runs.metric(run, "eval/loss")) == [2, 4]
 
     replayed = replay(run, 1)
     predictions = [p for row in replayed.rows.documents(replayed.vocabulary) for one in row for p in one.predictions]
     assert {p.kind for p in predictions} == {"mask"}
     assert len(predictions) == len(labels)
-    shown = CliRunner().invoke(app, ["replay", str(run), "--step", "1"])
-    assert shown.exit_code == 0
-    assert shown.stdout.split("\nrow 0")[1].count("⟦") == len(labels)
+    shown = command("replay", run, "--step", "1")
+    assert shown.code == 0
+    assert shown.out.split("\nrow 0")[1].count("⟦") == len(labels)
 
     sources = Sources.open(settings)
     newest = checkpoint.read(run / f"checkpoints/step-{STEPS:08d}")

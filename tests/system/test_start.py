@@ -13,6 +13,7 @@ from launchers.watch.run_table import view_runs
 from pretrain.distributed import Cores, Threads
 from tests.support import runs
 from tests.support.forked import ROOT
+from tests.support.in_process import complaints, refused
 
 PHASES = ("loading libraries", "reading the data set", "building the model", "first step")
 # Packages that no step needs; most take about a second to import.
@@ -20,7 +21,6 @@ LATE = (
     *("mlflow.tracking", "torch._dynamo", "torch._inductor", "transformers", "matplotlib", "scipy", "pandas"),
     "pretrain.reporting.html_page",
 )
-FLASH = "train.flash_attention=3"  # its package is not installed
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +84,13 @@ def test_nothing_slow_is_imported_before_the_first_step(started):
 
 
 def test_a_refused_start_leaves_a_run_that_has_not_started(data, tmp_path):
-    refused = runs.maskwright("train", runs.config_file(data, tmp_path / "run"), "train.precision=bf16", FLASH)
-    assert (refused.returncode, runs.complaints(refused.stderr)[0][:32]) == (1, "error: train.flash_attention is ")
-    asked = runs.maskwright("status", tmp_path / "run")
-    assert asked.stderr.endswith(f"{tmp_path / 'run'} has no status.json: its run has not started. Start it.\n")
+    run = tmp_path / "run"
+    flash = ("train.precision=bf16", "train.flash_attention=3")  # its package is not installed
+    done = runs.maskwright("train", runs.config_file(data, run), *flash)
+    (line,) = complaints(done.stderr)
+    wanted = "error: train.flash_attention is 3, which needs Hopper GPUs and the package flash_attn_3"
+    assert (done.returncode, line[: len(wanted)]) == (1, wanted)
+    assert refused("status", run).endswith(f"{run} has no status.json: its run has not started. Start it.")
 
 
 def test_ctrl_c_while_a_command_is_loading_prints_no_traceback(tmp_path):

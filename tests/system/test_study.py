@@ -8,14 +8,12 @@ from pathlib import Path
 
 import mlflow
 import pytest
-import yaml
 
 from evaluation.study import Study, run_study, write_study_report
 from pretrain.run import JournalReader
 from tests.support import runs, text_data
 from tests.support.browser import chromium, needs_chromium
-from tests.support.datasets import make_dataset
-from tests.support.study_runs import Pretended, kept
+from tests.support.study_runs import Pretended, kept, study_config, study_data
 
 PAIRS = [("the captain saw the red ship.", "captain the saw the red ship."), ("a sailor found her letter.", "a found.")]
 
@@ -32,8 +30,7 @@ def test_a_study_is_stopped_and_goes_on_to_its_report(tmp_path):
     pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = [f"{text}\t{number % 2}\n" for number, text in enumerate(text_data.sentences(40))]
     task.write_text("sentence\tlabel\n" + "".join(rows))
-    words = ["study", "sweep", config, "--over", "masking.strategy=token,span", "--seeds", "2"]
-    words += ["--pairs", pairs]
+    words = ["study", "sweep", config, "--over", "masking.strategy=token,span", "--seeds", "2", "--pairs", pairs]
     words += ["--finetune", f"--task classification --train {task} --valid {task} --seeds 1 --epochs 1"]
 
     begun = runs.start_maskwright(tmp_path / "log", *words, real=True)
@@ -65,12 +62,7 @@ def test_a_study_is_stopped_and_goes_on_to_its_report(tmp_path):
 @pytest.fixture
 def config(tmp_path) -> Path:
     """The config of a study whose trainings are pretended."""
-    for name in ("train", "valid"):
-        make_dataset(tmp_path / name, [[5, 6, 7, 8, 9] * 4] * 40)
-    values = runs.tiny_config(tmp_path, tmp_path / "study", train__steps=40)
-    path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return path
+    return study_config(tmp_path, study_data(tmp_path / "data"))
 
 
 @pytest.mark.slow

@@ -76,12 +76,7 @@ def test_a_resumed_run_continues_its_mlflow_run_and_repeats_nothing(run_dir: Pat
     MlflowClient(f"sqlite:///{database}").set_tag(run_id(run_dir), "mlflow.note.content", "what a user wrote")
     resumed = start(run_dir, f"sqlite:///{database}", {"train.steps": "200", "zero.stage": "2"})
     append(run_dir, range(31, 81))  # from a checkpoint at step 30
-    for _ in range(200):
-        if scalar(database, "select status from runs") == "RUNNING":
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail("the run is not set back to RUNNING")
+    runs.wait_for(lambda: scalar(database, "select status from runs") == "RUNNING")
     resumed.close(60, "FINISHED")
     assert scalar(database, "select count(*) from runs") == 1
     assert scalar(database, "select status from runs") == "FINISHED"
@@ -143,16 +138,16 @@ def test_a_run_created_by_a_request_whose_answer_was_lost_is_found_again(run_dir
 
 def test_a_run_killed_and_resumed_three_times_is_one_run_with_each_step_once(run_dir: Path, server: Server) -> None:
     draw, log = random.Random(5), run_dir.parent / "log"
+
+    def sent() -> int:
+        record = RunRecord.load(run_dir)
+        return record.offset if record else 0
+
     for first in (1, 60, 40, 300):
         command = ["tests.support.tracked_process", str(run_dir), server.uri, str(first), str(10**6)]
         process = Forked(command, os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}, ROOT, log)
-        before = (RunRecord.load(run_dir) or RunRecord("", "", "", {}, {})).offset
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:  # until this process, too, has sent something
-            record = RunRecord.load(run_dir)
-            if record and record.offset > before:
-                break
-            time.sleep(0.02)
+        before = sent()
+        runs.wait_for(lambda before=before: sent() > before)
         time.sleep(draw.random() * 0.5)
         process.kill()
         process.wait()

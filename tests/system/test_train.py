@@ -1,6 +1,7 @@
 """Whole runs through the command line: the same result, other process counts, resume, refusals, export."""
 
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -32,23 +33,17 @@ from pretrain.model import Encoder, EncoderShape, describe_model
 from pretrain.reporting import replay
 from pretrain.run import Entry, RunFolder
 from tests.support import runs, text_data
+from tests.support.datasets import flip
 from tests.support.held_out import held_out_loss
+from tests.support.in_process import refused
+from tests.support.slurm_jobs import program
 from tests.system.soak.soak import assert_same_checkpoint
 
 STEPS = 12
-METRICS = {
-    "train/loss",
-    "train/masked_accuracy",
-    "train/learning_rate",
-    "train/mask_rate",
-    "train/grad_norm",
-    "data/epoch",
-    "data/seq_len",
-    "speed/tokens_per_second",
-    "speed/data_wait",
-    "speed/step_seconds",
-    "speed/tflops",
-}
+METRICS = {f"train/{name}" for name in ("loss", "masked_accuracy", "learning_rate", "mask_rate", "grad_norm")}
+METRICS |= {f"speed/{name}" for name in ("tokens_per_second", "data_wait", "step_seconds", "tflops")}
+METRICS |= {"data/epoch", "data/seq_len"}
+COMPILERS = ("cc", "gcc", "c++", "g++", "clang", "clang++", "nvcc", "ninja", "ld")
 MIXTURE = [{"kind": "clm", "share": 0.25}, {"kind": "mlm", "share": 0.75}]
 SETTINGS = {"train__steps": STEPS, "checkpoint__every_steps": 4, "eval__every_steps": 6}
 
@@ -73,19 +68,26 @@ def train(config: Path, *overrides: str, processes: int = 2, real: bool = False)
     return result.stderr
 
 
-def refused(*arguments: str | Path) -> str:
-    result = runs.maskwright(*arguments)
-    assert result.returncode == 1, result.stdout + result.stderr
-    (line,) = runs.complaints(result.stderr)
-    assert line.startswith("error: ")
-    return line
-
-
 @pytest.fixture(scope="module")
 def reference(data, folder) -> Path:
-    """A run of two processes with the default ZeRO stage, by the real command; other runs' processes are forked."""
-    train(config_of(data, folder / "reference"), real=True)
+    """A run of two processes with the default ZeRO stage, by the real command; other runs' processes are forked.
+
+    Compilers fail, and record that they were called.
+    """
+    for name in COMPILERS:
+        program(folder / "bin", name, f'echo "$0" "$@" >> {folder}/compiled\nexit 1')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
+        patch.setenv("TORCH_EXTENSIONS_DIR", str(folder / "extensions"))
+        before = shared_memory()
+        train(config_of(data, folder / "reference"), real=True)
+    assert shared_memory() <= before
     return folder / "reference"
+
+
+def shared_memory() -> set[Path]:
+    """What DeepSpeed's extension for CPUs makes."""
+    return set(Path("/dev/shm").glob("deepspeed_*"))
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,11 @@ def numbers(run: Path, *names: str) -> dict[int, list[float]]:
     return {entry.step: [entry.metrics[n] for n in names if n in entry.metrics] for entry in runs.journal(run)}
 
 
+def test_training_on_a_cpu_compiles_nothing(reference, folder):
+    assert not (folder / "compiled").exists(), (folder / "compiled").read_text()
+    assert not (folder / "extensions").exists()
+
+
 EXACT = ("train/loss", "train/grad_norm", "train/masked_accuracy", "eval/loss", "eval/masked_accuracy")
 
 
@@ -114,12 +121,9 @@ def test_journal_holds_every_step_with_its_metrics(reference):
     found = runs.journal(reference)
     assert [entry.step for entry in found] == list(range(1, STEPS + 1))
     for entry in found:
-        extra = set(entry.metrics) - METRICS
-        assert set(entry.metrics) >= METRICS
-        assert extra == (
-            ({"eval/loss", "eval/masked_accuracy", "eval/seconds"} if entry.step in (6, 12) else set())
-            | ({"checkpoint/seconds", "checkpoint/write_seconds"} if entry.step in (4, 8, 12) else set())
-        )
+        evaluated = {"eval/loss", "eval/masked_accuracy", "eval/seconds"} if entry.step in (6, 12) else set()
+        saved = {"checkpoint/seconds", "checkpoint/write_seconds"} if entry.step in (4, 8, 12) else set()
+        assert entry.metrics.keys() == METRICS | evaluated | saved
         assert all(np.isfinite(value) for value in entry.metrics.values())
         assert 0 <= entry.metrics["train/masked_accuracy"] <= 1
     rates = [entry.metrics["train/learning_rate"] for entry in found]
@@ -251,9 +255,7 @@ def test_no_export_of_a_damaged_checkpoint(reference, tmp_path):
     damaged = tmp_path / "damaged"
     shutil.copytree(reference, damaged)
     (file,) = (damaged / "checkpoints/step-00000012/deepspeed").glob("*zero_pp_rank_1*optim_states.pt")
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
+    flip(file)
     with pytest.raises(UserError, match=f"{file} differs from its checksum"):
         export_run(damaged, None, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged"]
@@ -387,10 +389,3 @@ def test_a_run_that_diverged_says_so_everywhere_and_a_resume_says_how_its_schedu
     done = runs.succeed("train", config, f"train.steps={STEPS + 4}", "track.uri=none")
     changed = "Changed schedule: 16 steps instead of 12; the learning rate of step 13 is 50 instead of 0, at the "
     assert changed in done.stderr
-
-
-def test_a_version_of_flash_attention_that_is_missing_is_refused_before_the_model_is_built(data, folder):
-    run = folder / "no-flash"
-    said = refused("train", config_of(data, run), "train.flash_attention=3", "train.precision=bf16", "--procs", "1")
-    assert "train.flash_attention is 3, which needs Hopper GPUs and the package flash_attn_3" in said
-    assert not (run / "status.json").exists()  # no run that has failed

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from evaluation.generation import GenerationRequest, Writer
 from pretrain.export import load_language_model, load_tokenizer
 from pretrain.model import native_encoder
 from tests.support import runs, text_data
-from tests.support.in_process import app
+from tests.support.in_process import command
 
 STEPS = 4
 
@@ -40,22 +39,21 @@ def test_a_run_translates(data, tmp_path, objective):
     losses = runs.losses(run)
     assert list(losses) == [1, 2, 3, 4]
     assert losses[4] < losses[1]
-    shown = CliRunner().invoke(app, ["replay", str(run), "--step", "2"])
-    assert shown.exit_code == 0, shown.output
-    assert "the second text is predicted, from the first one and the tokens before it" in shown.output
-    assert "every token but special ones is predicted" not in shown.output
-    result = CliRunner().invoke(app, ["export", str(run), "--view", "prefix", "--out", str(tmp_path / "model")])
-    assert result.exit_code == 0, result.output
+    shown = command("replay", run, "--step", "2")
+    assert shown.code == 0, shown.err
+    assert "the second text is predicted, from the first one and the tokens before it" in shown.out
+    assert "every token but special ones is predicted" not in shown.out
+    assert command("export", run, "--view", "prefix", "--out", tmp_path / "model").code == 0
     assert "No class of transformers" in (tmp_path / "model" / "README.md").read_text()
     if objective != "prefix":
-        result = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "filler")])
+        assert command("export", run, "--out", tmp_path / "filler").code == 0
         assert native_encoder(load_language_model(tmp_path / "filler")[0]).shape.sep_id is None
 
     prompt = "the captain saw her letter."
-    command = ["generate", str(tmp_path / "model"), "--prompt", prompt, "--temperature", "0", "--length", "6", "--json"]
-    written = CliRunner().invoke(app, command)
-    assert written.exit_code == 0, written.output
-    ids = json.loads(written.stdout)["ids"]
+    options = ("--temperature", "0", "--length", "6", "--json")
+    written = command("generate", tmp_path / "model", "--prompt", prompt, *options)
+    assert written.code == 0, written.err
+    ids = json.loads(written.out)["ids"]
     assert ids == greedy(tmp_path / "model", prompt, 6)
     several = [ids for ids, _ in Writer(tmp_path / "model").write(GenerationRequest(prompt, length=50, samples=16))]
     ends = load_tokenizer(tmp_path / "model").sep_token_id

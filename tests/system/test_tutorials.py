@@ -30,15 +30,22 @@ def promised(page: str) -> list[str]:
     return re.findall(r"^- `([^`]+)`", page.partition("## What you have\n")[2].partition("\n## ")[0], re.MULTILINE)
 
 
-def run_page(page: str, folder: Path) -> None:
-    """Run the commands of a page. Raises AssertionError with the output of the first that fails."""
-    (folder / "configs").symlink_to(ROOT / "configs")
+def run(command: list[str], folder: Path) -> str:
+    """The output of a command that fails in a folder with the configs; empty if it succeeds."""
+    if not (folder / "configs").exists():
+        (folder / "configs").symlink_to(ROOT / "configs")
     search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": search, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
+    return f"{command[-1]}\n{result.stdout}\n{result.stderr}" if result.returncode else ""
+
+
+def run_page(page: str, folder: Path) -> None:
+    """Run the commands of a page. Raises AssertionError with the output of the first that fails."""
     for language, text in blocks(page):
-        command = [sys.executable, "-c", text] if language == "python" else ["bash", "-euo", "pipefail", "-c", text]
-        result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
-        assert result.returncode == 0, f"{text}\n{result.stdout}\n{result.stderr}"
+        python = language == "python"
+        failure = run([sys.executable, "-c", text] if python else ["bash", "-euo", "pipefail", "-c", text], folder)
+        assert not failure, failure
 
 
 PAGES = [
@@ -66,15 +73,7 @@ def test_a_page_with_a_wrong_command_fails(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_first_example_of_each_command_works_after_the_demo(tmp_path):
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
-    search = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": search, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     first = dict.fromkeys(examples(command)[0] for words, command in ALL.items() if words)
     assert next(iter(first)) == "maskwright demo"
-    failures = []
-    for line in first:
-        shell = ["bash", "-c", line]
-        result = subprocess.run(shell, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        if result.returncode:
-            failures.append(f"{line}\n{result.stdout}\n{result.stderr}")
-    assert not failures, "\n".join(failures)
+    failures = filter(None, (run(["bash", "-c", line], tmp_path) for line in first))
+    assert not [*failures]

@@ -29,9 +29,7 @@ def done(config) -> Path:
 
 
 def told(*arguments: str | Path) -> dict:
-    result = runs.maskwright(*arguments, "--json")
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
+    return json.loads(runs.succeed(*arguments, "--json").stdout)
 
 
 def test_status_says_what_the_journal_says(done):
@@ -82,10 +80,8 @@ def test_damage_leaves_its_part_out_alone(done, tmp_path):
 
 
 def test_text_of_a_run_cannot_control_the_terminal(done, tmp_path):
-    run, hostile = (
-        shutil.copytree(done, tmp_path / "run\x1b[31m"),
-        "\x1b]0;title\x07\x1b[2J \x9b31m \u202egnorw\u202c \r ok \u200d",
-    )
+    run = shutil.copytree(done, tmp_path / "run\x1b[31m")
+    hostile = "\x1b]0;title\x07\x1b[2J \x9b31m \u202egnorw\u202c \r ok \u200d"
     status = json.loads((run / "status.json").read_text())
     (run / "status.json").write_text(json.dumps(status | {"reason": hostile, "state": "failed"}))
     environment = json.loads((run / "environment.json").read_text())
@@ -119,14 +115,8 @@ def test_no_address_that_only_the_run_names_is_read_unless_the_user_agrees(done,
         with pytest.raises(UserError, match=f"is known from {run}/environment.json alone. Add --yes"):
             training_sections(RunFolder(run), 24)
         file = run / "config.yaml"
-        connecting = (
-            ("replay", run, "--step", "3"),
-            ("audit", run),
-            ("checkpoints", run),
-            ("plan", file),
-            ("doctor", file),
-        )
-        for command in connecting:
+        of_run = (("replay", run, "--step", "3"), ("audit", run), ("checkpoints", run))
+        for command in (*of_run, ("plan", file), ("doctor", file)):
             result = runs.maskwright(*command)
             assert result.returncode == (0 if command[0] == "checkpoints" else 1), command
             assert f"is known from {run}/" in result.stderr

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ def train_here(config: Path, processes: int, *overrides: str) -> dict[int, float
     run = config.parent / f"local-{len(list(config.parent.iterdir()))}"
     result = runs.maskwright("train", config, "--procs", str(processes), *overrides, f"run.dir={json.dumps(str(run))}")
     assert result.returncode == 0, result.stdout + result.stderr
-    return losses(run)
+    return runs.losses(run)
 
 
 def maskwright(cluster: Cluster, *words: str | Path, check: bool = True, **environment: str) -> str:
@@ -56,30 +55,19 @@ def launch(cluster: Cluster, config: Path, run: Path, *options: str | Path, **en
     return printed.split("Submitted job ")[1].split(".")[0]
 
 
-def losses(run: Path) -> dict[int, float]:
-    """The loss of every step; of a step that was repeated, the last."""
-    return measured(run, "train/loss")
-
-
-def measured(run: Path, name: str) -> dict[int, float]:
-    """A metric of the steps that have it; of a step that was repeated, the last."""
-    lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
-    return {line["step"]: line["metrics"][name] for line in lines if name in line["metrics"]}
-
-
 def job_log(run: Path, job_id: str) -> str:
     return (run / "slurm" / f"{job_id}.log").read_text()
 
 
-def wait_for(condition: Callable[[], Any], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
-        time.sleep(0.1)
+def completed(cluster: Cluster, run: Path, job_id: str, seconds: float = START_SECONDS) -> str:
+    """Wait until a job has completed, and return its log."""
+    state, log = cluster.wait(job_id, seconds), job_log(run, job_id)
+    assert state == "COMPLETED", log
+    return log
 
 
 def has_trained(run: Path, steps: int) -> Callable[[], bool]:
-    return lambda: (run / "journal.jsonl").exists() and len(losses(run)) >= steps
+    return lambda: (run / "journal.jsonl").exists() and len(runs.losses(run)) >= steps
 
 
 def ranks(cluster: Cluster) -> list[str]:

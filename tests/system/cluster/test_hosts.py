@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.runs import losses
 from tests.system.cluster.cluster import enter, namespaces, skip_without
-from tests.system.cluster.jobs import ENVIRONMENT, ROOT, losses, train_here, write_run
+from tests.system.cluster.jobs import ENVIRONMENT, ROOT, train_here, write_run
 
 STEPS = 6
 SECONDS = "240"  # on a busy machine
@@ -58,16 +59,9 @@ def test_two_hosts_train_like_two_processes(
     exports = " ".join(f"{name}={value}" for name, value in (ENVIRONMENT | {"DS_ACCELERATOR": "cpu"}).items())
     line = f"cd {config.parent} && {exports} {COMMANDS[launcher]} run.dir={tmp_path}/run"
     lines = [("h1", line)] if "NODE" not in line else [(f"h{n + 1}", line.replace("NODE", str(n))) for n in (0, 1)]
-    started = [
-        subprocess.Popen(
-            [*desk, "timeout", SECONDS, "ssh", host, line],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for host, line in lines
-    ]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ssh = [*desk, "timeout", SECONDS, "ssh"]
+    started = [subprocess.Popen([*ssh, host, line], text=True, **streams) for host, line in lines]
     logs = [process.communicate()[0] for process in started]
     assert [process.returncode for process in started] == [0] * len(started), logs
     assert losses(tmp_path / "run") == reference

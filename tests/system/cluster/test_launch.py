@@ -4,19 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.runs import losses, wait_for
 from tests.system.cluster.cluster import Cluster
-from tests.system.cluster.jobs import (
-    NASTY,
-    ROOT,
-    START_SECONDS,
-    job_log,
-    launch,
-    losses,
-    ranks,
-    train_here,
-    wait_for,
-    write_run,
-)
+from tests.system.cluster.jobs import NASTY, ROOT, START_SECONDS, completed, launch, ranks, train_here, write_run
 
 STEPS = 30
 
@@ -33,9 +23,7 @@ def test_nodes_train_like_processes_of_one_host(cluster: Cluster, config: Path, 
     """Two nodes with ZeRO-1 are in test_slurm.py. In fp32, sums of gradients are of the same numbers in one order."""
     run, overrides = config.parent / f"nodes-{nodes}-{stage}", [f"zero.stage={stage}"]
     job_id = launch(cluster, config, run, "--nodes", str(nodes), *overrides)
-    state = cluster.wait(job_id, START_SECONDS)
-    log = job_log(run, job_id)
-    assert state == "COMPLETED", log
+    log = completed(cluster, run, job_id)
     for rank in range(nodes):
         assert f"node {rank}: n{rank + 1}, interface eth0" in log
     assert len(losses(run)) == STEPS
@@ -68,8 +56,7 @@ def test_a_site_of_its_own_ways(cluster: Cluster, config: Path) -> None:
         assert "FROM_SITE=it's $HOME" in environment
         assert any(name.startswith("SETUP_SAYS=") and name.endswith(", then setup") for name in environment)
         assert "MASKWRIGHT_NOT_HANDED_ON=1" not in environment
-    state = cluster.wait(job_id, START_SECONDS)
-    assert state == "COMPLETED", job_log(run, job_id)
+    completed(cluster, run, job_id)
     assert losses(run) == train_here(config, 2)
     assert not list(config.parent.rglob("pwned"))
     assert not (ROOT / "pwned").exists()

@@ -1,7 +1,5 @@
 """`maskwright launch prep` on a real Slurm cluster, with killed, cancelled and restarted elements."""
 
-import hashlib
-import json
 import re
 import time
 from pathlib import Path
@@ -12,10 +10,9 @@ import pytest
 from data_prep.jobs import unfinished_stages
 from data_prep.tokenizer import train_tokenizer
 from tests.support import runs
+from tests.support.prep import WORDS, jsonl, tree
 from tests.system.cluster.cluster import Cluster
 from tests.system.cluster.jobs import NASTY, maskwright
-
-WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
 
 
 class Corpus:
@@ -30,14 +27,12 @@ class Corpus:
         texts = []
         for number in range(files):
             texts = [" ".join(rng.choice(WORDS, size=20)) for _ in range(8)] + texts[:2]
-            lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-            (folder / "text" / f"{number:05}.jsonl").write_text(lines)
+            (folder / "text" / f"{number:05}.jsonl").write_bytes(jsonl(texts))
         train_tokenizer([" ".join(WORDS)], "wordpiece", 80, folder / "tok")
 
     def prep(self, out: Path, *options: str) -> None:
         words = ["--input", self.folder / "text", "--tokenizer", self.folder / "tok", "--out", out, *options]
-        result = runs.maskwright("prep", "run", *words)
-        assert result.returncode == 0, result.stderr
+        runs.succeed("prep", "run", *words)
 
     def launch(self, cluster: Cluster, *options: str) -> str:
         return maskwright(cluster, "launch", "prep", self.out, "--cpus", "1", *options)
@@ -71,8 +66,7 @@ class Corpus:
 
 def contents(folder: Path) -> dict[str, str]:
     """SHA-256 of each file of a data set."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).parts[0] != "prep"]
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {name: digest for name, digest in tree(folder).items() if not name.startswith("prep/")}
 
 
 def running(cluster: Cluster, least: int) -> dict[str, str]:

@@ -6,19 +6,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.fault_injection import variables
+from tests.support.runs import losses, metric, wait_for
 from tests.system.cluster.cluster import Cluster
 from tests.system.cluster.jobs import (
     ENVIRONMENT,
     NASTY,
     ROOT,
     START_SECONDS,
+    completed,
     has_trained,
     job_log,
     launch,
-    losses,
-    measured,
     train_here,
-    wait_for,
     write_run,
 )
 from tests.system.test_working_folder import executed, fill_with_names
@@ -44,16 +43,14 @@ def test_two_nodes_train_like_two_processes(cluster: Cluster, config: Path) -> N
     job = cluster.job(job_id)
     assert job["JobName"] == NASTY
     assert "TresPerNode" not in job
-    state = cluster.wait(job_id, START_SECONDS)
-    log = job_log(run, job_id)
-    assert state == "COMPLETED", log
+    log = completed(cluster, run, job_id)
     assert "node 0: n1, interface eth0" in log
     assert "node 1: n2, interface eth0" in log
     # Two gradients are summed, in either order, and all else is the same arithmetic: no tolerance.
     assert losses(run) == train_here(config, 2, few)
     assert sorted(losses(run)) == list(range(1, 61))
     for node in ("n1", "n2"):
-        seen = measured(run, f"system/{node}/memory_percent")
+        seen = metric(run, f"system/{node}/memory_percent")
         assert len(seen) > 1
         assert all(0 < value < 100 for value in seen.values())
 
@@ -65,9 +62,7 @@ def test_warned_job_saves_and_is_requeued(cluster: Cluster, config: Path, refere
     job_id = launch(cluster, config, run)
     wait_for(has_trained(run, 5), START_SECONDS)
     cluster.run("scancel", "--batch", "--signal=USR1", job_id)
-    state = cluster.wait(job_id, START_SECONDS)
-    log = job_log(run, job_id)
-    assert state == "COMPLETED", log
+    log = completed(cluster, run, job_id)
     assert cluster.job(job_id)["Restarts"] == "1"
     assert "requeued to continue" in log
     assert losses(run) == reference
@@ -84,7 +79,7 @@ def test_deepspeeds_launcher_trains_like_launch_slurm(cluster: Cluster, config: 
     settings = ["--nodes", "2", "--gpus-per-node", "1", "--cpu", "track.uri=none"]
     words = ["maskwright", "launch", "slurm", "run.yaml", *settings, "run.dir=launched"]
     launched = cluster.run(*words, cwd=tmp_path, **environment).split("Submitted job ")[1].split(".")[0]
-    assert cluster.wait(launched, START_SECONDS) == "COMPLETED", job_log(tmp_path / "launched", launched)
+    completed(cluster, tmp_path / "launched", launched)
 
     options = ["--parsable", "--gres=gpu:1", "--cpus-per-task=1", "--time=10", "--output=job.log"]
     script = ROOT / "configs" / "cluster" / "deepspeed.sbatch"
@@ -131,11 +126,9 @@ def test_a_run_survives_an_ill_node_killed_ranks_a_second_job_and_a_preemption(
         urgent = ["--partition=urgent", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=true"]
         assert cluster.wait(cluster.run("sbatch", "--parsable", *urgent).strip(), 60) == "COMPLETED"
 
-        state = cluster.wait(job_id, START_SECONDS)
+        completed(cluster, run, job_id)
     finally:
         cluster.run("nsenter", f"--target={slurmd}", "--mount", "umount", run)
-    log = job_log(run, job_id)
-    assert state == "COMPLETED", log
     assert cluster.job(job_id)["Restarts"] == "1"
     assert losses(run) == reference
     with sqlite3.connect(config.parent / "mlflow.db") as database:

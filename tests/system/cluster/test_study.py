@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from tests.support import text_data
+from tests.support.runs import wait_for
 from tests.system.cluster.cluster import Cluster
-from tests.system.cluster.jobs import NASTY, START_SECONDS, job_log, maskwright, wait_for
+from tests.system.cluster.jobs import NASTY, START_SECONDS, completed, job_log, maskwright
 
 
 @pytest.mark.slow
@@ -27,10 +28,9 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     words = ["study", "sweep", tmp_path / "config.yaml", "--slurm", "--over", "masking.strategy=token,span"]
-    words += ["--seeds", "1"]
 
     def submit() -> str:
-        return maskwright(cluster, *words)
+        return maskwright(cluster, *words, "--seeds", "1")
 
     assert ", array 1,2.\n" in submit()
     array, report = (study / "slurm/jobs").read_text().split()[1::2]
@@ -40,10 +40,9 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
     wait_for(lambda: steps_done(last / "status.json") > 0, 3 * START_SECONDS)
     cluster.run("scancel", "--batch", "--signal=USR1", f"{array}_2")
     for element in (1, 2):
-        name = f"{array}_{element}"
-        assert cluster.wait(name, 3 * START_SECONDS) == "COMPLETED", job_log(study, name)
+        completed(cluster, study, f"{array}_{element}", 3 * START_SECONDS)
     assert "is queued again" in job_log(study, f"{array}_2")
-    assert cluster.wait(report, START_SECONDS) == "COMPLETED", job_log(study, report)
+    completed(cluster, study, report)
     found = json.loads((study / "report.json").read_text())
     assert not found["missing"]
     assert found["values"]["steps"]["strategy=token"] == {"1": 400}

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import pytest
 from launchers.slurm.supervisor import read_history
 from pretrain.run import RunFolder
 from tests.support.fault_injection import variables
+from tests.support.runs import losses, wait_for
 from tests.system.cluster.cluster import Cluster
-from tests.system.cluster.jobs import START_SECONDS, has_trained, job_log, launch, losses, ranks, wait_for, write_run
+from tests.system.cluster.jobs import START_SECONDS, completed, has_trained, job_log, launch, ranks, write_run
 
 pytestmark = pytest.mark.slow
 GONE_SECONDS = 30  # KillWait is 5 s here
@@ -37,9 +37,12 @@ def slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     set_faults(monkeypatch, SLOW)
 
 
-def submit(cluster: Cluster, config: Path, run: Path, *options: str) -> str:
-    """Submit a run that is impatient with lost nodes."""
-    return launch(cluster, config, run, "cluster.health_seconds=10", *options)
+def submit(cluster: Cluster, config: Path, name: str, *options: str) -> tuple[Path, str]:
+    """Submit a run that is impatient with lost nodes, and wait until it has trained; its folder, and the job's id."""
+    run = config.parent / name
+    job_id = launch(cluster, config, run, "cluster.health_seconds=10", *options)
+    wait_for(has_trained(run, 15), START_SECONDS)
+    return run, job_id
 
 
 def on_node(cluster: Cluster, node: str, pattern: str) -> list[str]:
@@ -50,11 +53,9 @@ def on_node(cluster: Cluster, node: str, pattern: str) -> list[str]:
     return [pid for pid in found if cluster.run("readlink", f"/proc/{pid}/ns/uts", check=False) == uts]
 
 
-def wait_gone(cluster: Cluster) -> float:
-    """Seconds until no rank is left on any node."""
-    start = time.monotonic()
+def wait_gone(cluster: Cluster) -> None:
+    """Wait until no rank is left on any node."""
     wait_for(lambda: not ranks(cluster), GONE_SECONDS)
-    return time.monotonic() - start
 
 
 @pytest.mark.parametrize("whole_node", [True, False])
@@ -62,17 +63,13 @@ def test_a_stopped_node_is_replaced_by_a_spare(
     cluster: Cluster, config: Path, slow_steps: None, whole_node: bool
 ) -> None:
     """All of its processes are stopped, or only the processes of the run, which can then be killed."""
-    run = config.parent / f"stopped-{whole_node}"
-    job_id = submit(cluster, config, run, "cluster.spare_nodes=1", "train.steps=60")
-    wait_for(has_trained(run, 15), START_SECONDS)
+    run, job_id = submit(cluster, config, f"stopped-{whole_node}", "cluster.spare_nodes=1", "train.steps=60")
     stopped = on_node(cluster, "n2", "slurmd|slurmstepd|pretrain" if whole_node else "pretrain.train")
     cluster.run("kill", "-STOP", *stopped)
     try:
-        state = cluster.wait(job_id, START_SECONDS)
+        log = completed(cluster, run, job_id)
     finally:
         cluster.run("kill", "-CONT", *stopped, check=False)
-    log = job_log(run, job_id)
-    assert state == "COMPLETED", log
     assert "no sign of life from rank 1 (on n2)" in log
     assert f"starts again on {'n1 n3' if whole_node else 'n1 n2'}" in log
     assert sorted(losses(run)) == list(range(1, 61))
@@ -90,9 +87,7 @@ def slow_controller(cluster: Cluster) -> Iterator[None]:
 def test_a_lost_node_without_a_spare_is_left_out_of_the_next_start(
     cluster: Cluster, config: Path, slow_steps: None, slow_controller: None
 ) -> None:
-    run = config.parent / "excluded"
-    job_id = submit(cluster, config, run, "train.steps=60")
-    wait_for(has_trained(run, 15), START_SECONDS)
+    run, job_id = submit(cluster, config, "excluded", "train.steps=60")
     stopped = on_node(cluster, "n2", "slurmd|slurmstepd|pretrain")
     cluster.run("kill", "-STOP", *stopped)
     try:
@@ -100,25 +95,21 @@ def test_a_lost_node_without_a_spare_is_left_out_of_the_next_start(
         wait_for(lambda: "trains on n1 n3" in job_log(run, job_id), 180)
     finally:
         cluster.run("kill", "-CONT", *stopped, check=False)
-    assert cluster.wait(job_id, START_SECONDS) == "COMPLETED", job_log(run, job_id)
+    completed(cluster, run, job_id)
     assert cluster.job(job_id)["ExcNodeList"] == "n2"
     assert sorted(losses(run)) == list(range(1, 61))
 
 
 def test_the_first_node_dies_and_slurm_queues_the_job_again(cluster: Cluster, config: Path, slow_steps: None) -> None:
     """The batch script dies too, so only Slurm can report it. The run resumes from its checkpoint on other nodes."""
-    run = config.parent / "first_node"
-    job_id = submit(cluster, config, run, "train.steps=60")
-    wait_for(has_trained(run, 15), START_SECONDS)
+    run, job_id = submit(cluster, config, "first_node", "train.steps=60")
     cluster.run("kill", "-KILL", *on_node(cluster, "n1", "."))
     try:
         wait_for(lambda: cluster.job(job_id)["Restarts"] == "1", 120)
         wait_for(lambda: "start 2 on n2 n3" in job_log(run, job_id), 120)
-        state = cluster.wait(job_id, START_SECONDS)
+        log = completed(cluster, run, job_id)
     finally:
         cluster.start_node("n1")
-    log = job_log(run, job_id)
-    assert state == "COMPLETED", log
     assert "received" not in log, "nobody was warned"
     assert sorted(losses(run)) == list(range(1, 61))
     first = [line for line in (run / "journal.jsonl").read_text().splitlines() if line.startswith('{"step":1,')]
@@ -136,9 +127,7 @@ def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, c
     cluster.run("scancel", job_id)
     script = run / "slurm" / "job.sh"
     job_id = cluster.run("sbatch", "--parsable", "--time=3", "--signal=B:USR1@30", script).strip()
-    state = cluster.wait(job_id, 900)
-    log = job_log(run, job_id)
-    assert state == "COMPLETED", log
+    log = completed(cluster, run, job_id, 900)
     assert cluster.job(job_id)["Restarts"] == "1"
     assert "no checkpoint in the time that Slurm left" in log
     assert "submit with a larger cluster.signal_seconds" in log
@@ -152,16 +141,14 @@ def test_time_limits_and_a_run_that_finishes_all_the_same(
 ) -> None:
     """At least three requeues, with the losses of a run without any. A start is warned after 20 s, in step 2 or 3."""
     steps, unbroken = ["train.steps=10", "guard.hang_seconds=0"], config.parent / "unbroken"
-    assert cluster.wait(launch(cluster, config, unbroken, *steps), START_SECONDS) == "COMPLETED"
+    completed(cluster, unbroken, launch(cluster, config, unbroken, *steps))
     set_faults(monkeypatch, "slow:rank=0,step=1,seconds=8")
     run = config.parent / "limited"
     job_id = launch(cluster, config, run, "--time", "10", *steps)
     cluster.run("scancel", job_id)
     script = run / "slurm" / "job.sh"
     job_id = cluster.run("sbatch", "--parsable", "--time=2", "--signal=B:USR1@100", script).strip()
-    state = cluster.wait(job_id, 900)
-    log = job_log(run, job_id)
-    assert state == "COMPLETED", log
+    log = completed(cluster, run, job_id, 900)
     assert int(cluster.job(job_id)["Restarts"]) >= 3, log
     assert losses(run) == losses(unbroken)
     seconds = [float(text) for text in re.findall(r"([0-9.]+) s after Slurm's warning", log)]
@@ -170,9 +157,7 @@ def test_time_limits_and_a_run_that_finishes_all_the_same(
 
 
 def test_scancel_ends_the_job_for_good(cluster: Cluster, config: Path) -> None:
-    run = config.parent / "cancelled"
-    job_id = submit(cluster, config, run)
-    wait_for(has_trained(run, 15), START_SECONDS)
+    run, job_id = submit(cluster, config, "cancelled")
     cluster.run("scancel", job_id)
     assert cluster.wait(job_id, 60) == "CANCELLED"
     wait_gone(cluster)
@@ -181,12 +166,9 @@ def test_scancel_ends_the_job_for_good(cluster: Cluster, config: Path) -> None:
 
 
 def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, config: Path) -> None:
-    run = config.parent / "orphans"
-    job_id = submit(cluster, config, run)
-    wait_for(has_trained(run, 15), START_SECONDS)
+    run, job_id = submit(cluster, config, "orphans")
     cluster.run("kill", "-KILL", cluster.run("pgrep", "--full", "launchers.slurm.supervisor").split()[0])
-    seconds = wait_gone(cluster)
-    print(f"ranks gone after {seconds:.1f} s")
+    wait_gone(cluster)
     assert cluster.wait(job_id, 60) == "FAILED"
     assert cluster.job(job_id)["Restarts"] == "0"
     assert RunFolder(run).read_status().state in ("stopped", "failed")
@@ -195,7 +177,7 @@ def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, config: Path) -> 
 def test_a_crash_that_comes_again_ends_the_job(cluster: Cluster, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = config.parent / "crashes"
     set_faults(monkeypatch, "kill:rank=1,step=15", SLOW)
-    job_id = submit(cluster, config, run)
+    job_id = launch(cluster, config, run, "cluster.health_seconds=10")
     assert cluster.wait(job_id, 2 * START_SECONDS) == "FAILED", job_log(run, job_id)
     log = job_log(run, job_id)
     assert log.count("trains on n1 n2") in (2, 3)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.runs import wait_for
 from tests.system.cluster.cluster import Cluster
-from tests.system.cluster.jobs import START_SECONDS, has_trained, job_log, launch, maskwright, wait_for, write_run
+from tests.system.cluster.jobs import START_SECONDS, has_trained, job_log, launch, maskwright, write_run
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +63,8 @@ def test_a_stop_reaches_a_job_that_waits_to_go_on_and_one_that_begins(cluster: C
         wait_for(lambda: cluster.job(again)["JobState"] == "PENDING", 120)
         assert "took its job" in maskwright(cluster, "stop", run)
         assert cluster.job(again)["JobState"] == "CANCELLED"
-        assert (
-            json.loads(maskwright(cluster, "status", run, "--json"))["next_action"] == "submit the run again to resume"
-        )
+        status = json.loads(maskwright(cluster, "status", run, "--json"))
+        assert status["next_action"] == "submit the run again to resume"
         begins = launch(cluster, config, other)
         (other / "STOP").touch()
     finally:

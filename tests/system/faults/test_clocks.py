@@ -24,13 +24,9 @@ def set_clock(clocks: Path, rank: int, seconds: int) -> None:
 
 
 def config_of(data: Path, run: Path) -> Path:
-    settings: dict[str, Any] = {
-        "train__steps": STEPS,
-        "checkpoint": {"every_steps": 50, "every_minutes": 30.0, "keep": 100},
-        "guard__hang_seconds": 30,
-        "eval__every_steps": 1000,
-    }
-    return runs.config_file(data, run, **settings)
+    saving = {"every_steps": 50, "every_minutes": 30.0, "keep": 100}
+    rare: dict[str, Any] = {"guard__hang_seconds": 30, "eval__every_steps": 1000}
+    return runs.config_file(data, run, train__steps=STEPS, checkpoint=saving, **rare)
 
 
 @pytest.mark.slow
@@ -64,8 +60,7 @@ def assert_durations(entries: list[Entry]) -> None:
     speeds = [entry.metrics["speed/tokens_per_second"] for entry in entries]
     assert all(0 < speed < 100 * statistics.median(speeds) for speed in speeds)
     assert all(0 <= entry.metrics["speed/data_wait"] <= 1 for entry in entries)
-    written = [
-        entry.metrics["checkpoint/write_seconds"] for entry in entries if "checkpoint/write_seconds" in entry.metrics
-    ]
+    name = "checkpoint/write_seconds"
+    written = [entry.metrics[name] for entry in entries if name in entry.metrics]
     assert len(written) == STEPS // 50
     assert all(0 < seconds < 60 for seconds in written)

@@ -8,43 +8,26 @@ import pytest
 
 from pretrain import checkpoint
 from tests.support import runs
+from tests.support.datasets import flip
 
 STEPS = (8, 16, 24)
 
 
-@pytest.fixture(scope="module")
-def whole(data, tmp_path_factory) -> Path:
-    """A run of 24 steps with a checkpoint every 8."""
-    run = tmp_path_factory.mktemp("whole") / "run"
-    done = train(data, run)
-    assert done.returncode == 0, done.stderr
-    assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
-    return run
-
-
 @pytest.fixture
-def run(whole, tmp_path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "run"))
+def run(finished, tmp_path) -> Path:
+    assert [step for step, _ in checkpoint.committed(finished / "checkpoints")] == [*reversed(STEPS)]
+    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
-def train(data: Path, run: Path, *overrides: str):
-    path = runs.config_file(data, run, checkpoint={"every_steps": 8, "keep": 3}, eval__every_steps=100)
-    return runs.maskwright("train", path, *overrides, "--procs", "2")
-
-
-def flip(path: Path) -> Path:
-    """Change one bit in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 16
-    path.write_bytes(content)
-    return path
+def train(data: Path, run: Path):
+    return runs.maskwright("train", runs.config_file(data, run, checkpoint__keep=3), "--procs", "2")
 
 
 def parts(run: Path, step: int, rank: int) -> Path:
     return run / f"checkpoints/step-{step:08d}/deepspeed/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
 
 
-def test_damage_of_one_rank_s_file_makes_all_ranks_fall_back_together(data, whole, run):
+def test_damage_of_one_rank_s_file_makes_all_ranks_fall_back_together(data, finished, run):
     """The newest has a damaged file of rank 1, and the one before a sealed manifest with a state that is not valid."""
     file, second = flip(parts(run, 24, 1)), run / "checkpoints/step-00000016"
     saved = checkpoint.read(second)
@@ -55,7 +38,7 @@ def test_damage_of_one_rank_s_file_makes_all_ranks_fall_back_together(data, whol
     assert f"is damaged and skipped: {file} differs from its checksum" in done.stderr
     assert f"{second}: the state in its manifest is not valid: dealt is 'many'" in done.stderr
     assert "resumed after step 8" in done.stderr
-    assert runs.losses(run) == runs.losses(whole), "repeated steps are the same"
+    assert runs.losses(run) == runs.losses(finished), "repeated steps are the same"
     assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
     assert (run / "checkpoints/step-00000024.aside-1").is_dir(), "no data are deleted"
 

@@ -161,10 +161,7 @@ class Bomb:
 
 
 HOSTILE = {
-    "parent": (
-        lambda: member("../evil.tokens.npy", payload=b"x"),
-        "'../evil.tokens.npy' (file of 1 bytes)",
-    ),
+    "parent": (lambda: member("../evil.tokens.npy", payload=b"x"), "'../evil.tokens.npy' (file of 1 bytes)"),
     "symlink": (lambda: member("link", tarfile.SYMTYPE, link="/etc/passwd"), "'link' (symbolic link of"),
     "character": (lambda: member("dev", tarfile.CHRTYPE), "'dev' (device of"),
     "long-name": (lambda: member("n" * 300, payload=b"x", form=tarfile.GNU_FORMAT), "(type b'L' of"),

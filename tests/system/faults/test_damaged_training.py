@@ -9,6 +9,7 @@ import pytest
 from data_prep.format import Dataset
 from pretrain.run import JournalReader
 from tests.support import runs
+from tests.support.datasets import flip
 
 STEPS = 6
 
@@ -25,13 +26,9 @@ def shard(data: Path) -> Path:
     return path
 
 
-def flip(data: Path, block: int) -> None:
+def damage(data: Path, block: int) -> None:
     """Change one bit of a block's tokens."""
-    dataset = Dataset(data / "train")
-    content = bytearray(shard(data).read_bytes())
-    tokens = dataset.tokens(block).tobytes()
-    content[content.index(tokens) + len(tokens) // 2] ^= 4
-    shard(data).write_bytes(content)
+    flip(shard(data), int(Dataset(data / "train").table[block]["tokens_offset"]) + 3)
 
 
 def train(data: Path, run: Path, processes: int, **settings):
@@ -42,7 +39,7 @@ def train(data: Path, run: Path, processes: int, **settings):
 
 def test_a_flipped_bit_ends_the_run_with_shard_and_block_named(data, tmp_path):
     for block in range(Dataset(data / "train").n_blocks):
-        flip(data, block)
+        damage(data, block)
     result = train(data, tmp_path / "run", 2)
     assert result.returncode == 1
     status = runs.status(tmp_path / "run")
@@ -55,8 +52,8 @@ def test_a_flipped_bit_ends_the_run_with_shard_and_block_named(data, tmp_path):
 @pytest.mark.slow
 def test_within_the_budget_all_ranks_train_on_the_same_stand_ins(data, tmp_path):
     lengths = [int(Dataset(data / "train").document_lengths(block).sum()) for block in range(3)]
-    flip(data, 0)
-    flip(data, 2)
+    damage(data, 0)
+    damage(data, 2)
     found = {}
     for processes in (1, 2):
         run = tmp_path / f"run{processes}"

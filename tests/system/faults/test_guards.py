@@ -35,9 +35,8 @@ def test_nan_on_one_rank_skips_the_step_on_all_and_too_many_end_the_run(data, tm
     harm(*(f"nan_gradient:rank=1,step={step}" for step in (3, 9, 10)))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        done = runs.maskwright(
-            "train", runs.config_file(data, run, zero__stage=2, guard__max_skipped=2), "--procs", "2"
-        )
+        config = runs.config_file(data, run, zero__stage=2, guard__max_skipped=2)
+        done = runs.maskwright("train", config, "--procs", "2")
     assert done.returncode == 1
     assert runs.status(run)["time"] - JournalReader(run / "journal.jsonl").entries()[-1].time < 7
     assert done.stderr.index("error: ") < done.stderr.index("Some metrics were not sent to MLflow")
@@ -109,21 +108,14 @@ def test_a_rank_that_stops_is_named_in_time(data, tmp_path, harm, fault, wanted)
     assert f"{stacks.parent} has what each process was at" in status["reason"]
     assert "pretrain/loop/step_loop.py" in stacks.read_text()
     with contextlib.suppress(psutil.NoSuchProcess):  # a rank that hangs ends itself
-        runs.kill(ranks[1])  # the node comes back, or is taken out; the launcher would do it after half a minute
+        ranks[1].kill()  # the node comes back, or is taken out; the launcher would do it after half a minute
     assert process.wait(timeout=60) == 1
     psutil.wait_procs(list(ranks.values()), timeout=10)
     assert not runs.ranks_of(path)
 
 
-SPIKE = {
-    "train__steps": 40,
-    "schedule__decay_fraction": 0.0,
-    "guard__spike_window": 8,
-    "guard__spike_steps": 3,
-    "guard__rollback": True,
-    "guard__skip_steps": 2,
-    "guard__max_rollbacks": 2,
-}
+SPIKE = {"train__steps": 40, "schedule__decay_fraction": 0.0, "guard__spike_window": 8, "guard__spike_steps": 3}
+SPIKE |= {"guard__rollback": True, "guard__skip_steps": 2, "guard__max_rollbacks": 2}
 BAD_ROW = 8 * 19  # the batch of step 20
 
 
@@ -165,7 +157,7 @@ def test_a_run_that_went_back_and_is_killed_ends_as_one_that_was_not(data, tmp_p
             time.sleep(0.02)
         if wanted_step:
             runs.wait_for_step(run, wanted_step)
-        runs.kill(runs.ranks_of(path)[1])
+        runs.ranks_of(path)[1].kill()
         assert process.wait(timeout=60) != 0
     runs.succeed("train", path, "--procs", "2")
     assert runs.losses(run) == runs.losses(tmp_path / "whole")

@@ -1,12 +1,10 @@
 """Preparations killed at any time: a rerun gives the bytes of an undisturbed run, and no process remains."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,6 +13,7 @@ import pytest
 from data_prep.jobs import PreparationSettings, plan_inputs
 from data_prep.tokenizer import train_tokenizer
 from tests.support.forked import ROOT
+from tests.support.kills import killed_copies
 from tests.support.prep import jsonl, prepare_files, texts, tree
 
 SCRIPT = """
@@ -42,7 +41,7 @@ def corpus(tmp_path_factory) -> Path:
 
 
 def start(corpus: Path, out: Path, task_bytes: int = 100_000) -> subprocess.Popen:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(corpus / "script.py"), str(corpus), str(out), str(task_bytes)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -139,39 +138,6 @@ def test_full_disk_is_one_sentence_and_leaves_nothing_partial(corpus, tmp_path):
     prepare_files([corpus / "0.jsonl"], corpus / "tok", out, 1, settings)
 
 
-CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir")
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-
-
-def change_in(out: Path, event: str, arguments: tuple) -> bool:
-    """Whether an audit event is of a change within OUT, or that makes it."""
-    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES
-    if not (writes or event in CHANGES):
-        return False
-    return str(arguments[0]).startswith(str(out)) if isinstance(arguments[0], str | Path) else False
-
-
-def survived(work: Callable[[], object], out: Path, changes: int) -> bool:
-    """Do the work in another process, which dies after `changes` changes."""
-    if child := os.fork():
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    left = changes
-
-    def count(event: str, arguments: tuple) -> None:
-        nonlocal left
-        if change_in(out, event, arguments):
-            left -= 1
-            if left < 0:
-                os._exit(9)
-
-    sys.addaudithook(count)
-    try:
-        work()
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
 def die_before_each_change(folder: Path) -> None:
     """With near duplicates, an evaluation set and a held-out part: all kinds of files that a preparation writes."""
     settings = PreparationSettings(valid_fraction=0.2, deduplicate="near")
@@ -179,19 +145,18 @@ def die_before_each_change(folder: Path) -> None:
     (folder / "a.jsonl").write_bytes(jsonl(rows) + b"{broken\n")
     (folder / "eval.txt").write_text("\n".join(texts(3, 5)))
     train_tokenizer(texts(0, 24), "wordpiece", 120, folder / "tok")
-    evaluation = [folder / "eval.txt"]
 
-    def work(out: Path) -> Callable[[], object]:
-        return lambda: prepare_files([folder / "a.jsonl"], folder / "tok", out, 1, settings, evaluation=evaluation)
+    def work(out: Path) -> None:
+        prepare_files([folder / "a.jsonl"], folder / "tok", out, 1, settings, evaluation=[folder / "eval.txt"])
 
-    work(folder / "undisturbed")()
-    expected, out, changes = tree(folder / "undisturbed"), folder / "out", 0
-    while not survived(work(out), out, changes):
-        work(out)()
-        assert tree(out) == expected, f"died before change {changes + 1}"
-        shutil.rmtree(out)
-        changes += 1
-    assert changes > 40
+    work(folder / "undisturbed")
+    (folder / "out").mkdir()
+    expected, deaths = tree(folder / "undisturbed"), 0
+    for out, killed_at in killed_copies(folder / "out", work):
+        work(out)
+        assert tree(out) == expected, f"killed at {killed_at}"
+        deaths += 1
+    assert deaths > 40
 
 
 def test_a_death_before_any_change_costs_nothing(tmp_path):

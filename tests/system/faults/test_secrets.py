@@ -14,16 +14,10 @@ from tests.support.text_data import text_data
 
 
 def train(folder: Path, **environment: str) -> Completed:
-    return subprocess.run(
-        [sys.executable, "-m", "launchers.cli", "train", "config.yaml", "--procs", "2"],
-        cwd=folder,
-        env=runs.environment() | SECRETS | environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=240,
-    )
+    command = [sys.executable, "-m", "launchers.cli", "train", "config.yaml", "--procs", "2"]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    variables = runs.environment() | SECRETS | environment
+    return subprocess.run(command, cwd=folder, env=variables, text=True, timeout=240, **streams)
 
 
 def write_config(folder: Path) -> None:

@@ -2,32 +2,31 @@
 
 import time
 
-import pytest
-
 from pretrain.run import RunFolder
 from tests.support import runs
 
 
-@pytest.mark.parametrize("moment", ["start", "step"])
-def test_a_second_start_is_refused_in_one_line_and_touches_nothing(data, tmp_path, moment):
+def test_a_second_start_is_refused_in_one_line_and_touches_nothing(data, tmp_path):
+    """While the first is starting, and while it trains and is asked to stop."""
     run = tmp_path / "run"
     config = runs.config_file(data, run, train__steps=100_000)
     first = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2")
-    runs.wait_for(lambda: (run / "status.json").exists())
-    if moment == "step":
-        runs.wait_for_step(run, 3)
-    runs.wait_for(lambda: 1 in runs.ranks_of(config))
-    runs.ranks_of(config)[1].suspend()  # the first would stop before the second start
-    assert runs.status(run)["state"] == ("starting" if moment == "start" else "running")
-    (run / "STOP").touch()  # a request to the first
-    began = time.monotonic()
-    second = runs.maskwright("train", config, "--procs", "2")
-    assert second.returncode == 1
-    assert time.monotonic() - began < 15
-    assert second.stderr.count("\n") == 1
-    assert f"process {first.pid} on" in second.stderr
-    assert "is training in this run folder" in second.stderr
-    runs.ranks_of(config)[1].resume()
+    runs.wait_for(lambda: (run / "status.json").exists() and 1 in runs.ranks_of(config))
+    for state in ("starting", "running"):
+        if state == "running":
+            runs.wait_for_step(run, 3)
+        runs.ranks_of(config)[1].suspend()  # the first would get on before the second start
+        assert runs.status(run)["state"] == state
+        if state == "running":
+            (run / "STOP").touch()  # a request to the first
+        began = time.monotonic()
+        second = runs.maskwright("train", config, "--procs", "2")
+        assert second.returncode == 1
+        assert time.monotonic() - began < 15
+        assert second.stderr.count("\n") == 1
+        assert f"process {first.pid} on" in second.stderr
+        assert "is training in this run folder" in second.stderr
+        runs.ranks_of(config)[1].resume()
     assert first.wait(timeout=60) == 75, "the second start took the request away"
     assert runs.status(run)["state"] == "stopped"
     assert not (run / "STOP").exists()

@@ -14,17 +14,6 @@ import pytest
 from tests.support import runs
 
 
-def errors_in(log: Path) -> list[str]:
-    text = log.read_text()
-    assert "Traceback" not in text, text[-3000:]
-    return re.findall("error: .*", text)
-
-
-def told(run: Path) -> dict:
-    done = runs.succeed("status", run, "--json")
-    return json.loads(done.stdout)
-
-
 @contextlib.contextmanager
 def unchangeable(path: Path) -> Iterator[None]:
     """A file that cannot be changed, replaced or deleted; the test is skipped where none can be made."""
@@ -44,7 +33,8 @@ def test_a_status_that_cannot_be_replaced_is_one_line_at_the_end(data, tmp_path)
     with unchangeable(run / "status.json"):
         assert process.wait(timeout=240) == 1
         assert max(runs.losses(run)) == 150, "training continued to its end"
-        (error,) = errors_in(log)
+        assert "Traceback" not in log.read_text()
+        (error,) = re.findall("error: .*", log.read_text())
         assert f"{run / 'status.json'} cannot be written ({os.strerror(errno.EPERM)})" in error
         assert runs.status(run)["state"] == "running", "nothing else could be written"
-        assert told(run)["state"] == "failed"
+        assert json.loads(runs.succeed("status", run, "--json").stdout)["state"] == "failed"
