@@ -16,7 +16,7 @@ from pretrain.export import native_state
 from pretrain.run import Entry, JournalReader, RunFolder, step_name
 
 _METRICS = ("train/loss", "train/grad_norm")
-# What may change the last bits of results, beside the hardware.
+# What may change the last bits of results, besides the hardware.
 _MACHINE = ("python", "packages", "processes", "threads", "backend", "cuda", "attention", "kernels")
 
 
