@@ -1,4 +1,4 @@
-"""The inputs of a plan: recognize the inputs of earlier commands, add tasks for new ones, and let small files share tasks.
+"""The inputs of a plan: recognize earlier inputs, add tasks for new ones, and let small files share tasks.
 
 A group of small files is one input of the plan; `prep/files` has the list of its files, which never change. A file that
 is added later is a separate input, or in a new group.
