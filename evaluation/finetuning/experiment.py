@@ -104,8 +104,9 @@ class Finetuning:
         Raises UserError if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
         """
         identity = {**asdict(self.settings), "columns": list(self.settings.columns), "out": str(out) if out else None}
-        results = FinetuneResults(self.task.metric, identity | self._digests, self.task.baseline, names=self.names)
-        results.path, results.out = json_path, out
+        metric, baseline = self.task.metric, self.task.baseline
+        identity |= self._digests
+        results = FinetuneResults(metric, identity, baseline, names=self.names, path=json_path, out=out)
         if json_path is not None:
             if not json_path.absolute().parent.is_dir():
                 raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")

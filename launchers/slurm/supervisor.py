@@ -8,15 +8,16 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from data_prep.common.errors import MissingFile, UserError
 from data_prep.common.files import write_json
 from data_prep.common.output import guard_output
 from data_prep.common.processes import write_in_handler
-from data_prep.common.reading import read_json
+from data_prep.common.reading import read_json, typed, unusable
 from launchers.slurm import client, node_health
 from launchers.slurm.launch_attempt import (
     HOSTS_VARIABLE,
@@ -53,11 +54,15 @@ _LEAVE_SECONDS = 120.0  # from the end of the run, by its status, until remainin
 def read_history(path: Path, job_id: int) -> LaunchHistory:
     """Read the job's history from RUN/slurm/supervisor.json; empty if it is missing, damaged, or of another job."""
     try:
-        history: LaunchHistory = read_json(path, LaunchHistory, _MAX_RECORD_BYTES)
+        values: dict[str, Any] = read_json(path, dict[str, Any], _MAX_RECORD_BYTES)
+        if missing := [field.name for field in fields(LaunchHistory) if field.name not in values]:
+            raise ValueError(f"it has no {missing[0]}")  # a default would forget what it counted
+        history: LaunchHistory = typed(LaunchHistory, values)
     except MissingFile:
         return LaunchHistory(job_id)
-    except UserError as error:
-        print(f"warning: {error} Counting restarts from 0.", flush=True)
+    except (UserError, ValueError) as error:
+        problem = error if isinstance(error, UserError) else unusable(path, str(error))
+        print(f"warning: {problem} Counting restarts from 0.", flush=True)
         return LaunchHistory(job_id)
     return history if history.job_id == job_id else LaunchHistory(job_id)
 

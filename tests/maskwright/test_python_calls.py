@@ -113,7 +113,10 @@ def test_a_model_gives_the_figures_of_the_commands(made, tmp_path):
 
 
 REFUSED: list[tuple[Callable[[Made], Any], str]] = [
-    (lambda made: mw.train(made.config, {"train.stpes": 5}), "override train.stpes: Unknown key train.stpes. Did you"),
+    (
+        lambda made: mw.train(made.config, {"train.stpes": 5}),
+        "override train.stpes: Unknown key train.stpes. Did you mean train.steps?",
+    ),
     (lambda made: mw.train(made.config, procs=0), "--procs"),
     (lambda made: mw.train(made.config, {"run.seed": 8}), "run.seed"),
     (lambda made: mw.Run(made.text), "a run folder"),

@@ -32,7 +32,8 @@ def test_a_text_file_s_split_is_told_with_a_warning_for_short_documents(tmp_path
 
 
 @pytest.mark.parametrize(
-    "separator, how", [("line", "one document a line"), ("file", "one document a file"), ("***", "split at lines of")]
+    "separator, how",
+    [("line", "one document a line"), ("file", "one document a file"), ("***", "split at lines of this text")],
 )
 def test_other_separators(tmp_path, tokenizer, separator, how):
     (tmp_path / "novel.txt").write_text(f"{LONG}\n***\n{LONG}\n")

@@ -231,7 +231,12 @@ ARRAY = json.dumps([{"text": "one"}], indent=1).encode()
 @pytest.mark.parametrize(
     ("name", "data", "read", "words"),
     [
-        ("tail.jsonl.gz", gzip.compress(GOOD, mtime=0) + b"--end--\r\n", 2, "after the compressed data, are not compr"),
+        (
+            "tail.jsonl.gz",
+            gzip.compress(GOOD, mtime=0) + b"--end--\r\n",
+            2,
+            "after the compressed data, are not compressed. Rem",
+        ),
         ("plain.jsonl.gz", GOOD, 0, "it is not compressed, although its name ends in .gz. Take .gz off its name"),
         ("plain.jsonl.zst", GOOD, 0, "it is not compressed, although its name ends in .zst. Take .zst off its name"),
         ("other.jsonl.gz", zstandard.compress(GOOD), 0, "it is no .gz file, but compressed as .zst. Correct its name"),
@@ -245,7 +250,12 @@ ARRAY = json.dumps([{"text": "one"}], indent=1).encode()
         ("program.jsonl", BINARY, 0, "the file is binary, not UTF-8 text: give"),
         ("latin.txt", "café".encode("latin-1"), 0, "save the file as UTF-8, as with iconv -f LATIN1"),
         ("number.jsonl", b'{"text": 5}', 0, "field 'text' is not a string, but a number"),
-        ("nested.jsonl", b'{"text": {"en": "a"}}', 0, "a string, but an object; to read a key of it, name text.KEY"),
+        (
+            "nested.jsonl",
+            b'{"text": {"en": "a"}}',
+            0,
+            "not a string, but an object; to read a key of it, name text.KEY",
+        ),
         ("half.jsonl", b'{"text": "\\ud83d"}', 0, "a character is cut in half"),
     ],
 )

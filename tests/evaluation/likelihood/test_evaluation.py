@@ -229,7 +229,9 @@ def test_a_model_that_diverged_is_not_scored(kind, corpus, pairs_file, tmp_path)
 def test_ids_that_a_model_does_not_know_are_refused(corpus, pairs_file, tmp_path):
     model = save_model("bert", corpus["wordpiece"], tmp_path / "model")
     AutoTokenizer.from_pretrained(str(corpus["bpe"] / "tokenizer")).save_pretrained(model)
-    with pytest.raises(UserError, match=r"model is asked about an id of \d+, and knows those below \d+; give it"):
+    with pytest.raises(
+        UserError, match=r"model is asked about an id of \d+, and knows those below \d+; give it the tok"
+    ):
         run(models=(str(model),), pairs=str(pairs_file))
 
 

@@ -21,11 +21,19 @@ from tests.support.study_runs import kept, study_of
         ([], {"over": ["model.size.hidden=32,33"]}, "hidden=33: override model.size.hidden: model.size: hidden (33)"),
         ([], {"over": ["optim.lrr=1"]}, "Did you mean optim.lr?"),
         ([], {"over": ["data.train=/nowhere,/none"]}, "train=nowhere: "),
-        ([], {"over": ["model.size=tiny,{layers: 2, hidden: 128, heads: 2}"]}, "tiny and size=2-128-2 are the same"),
+        (
+            [],
+            {"over": ["model.size=tiny,{layers: 2, hidden: 128, heads: 2}"]},
+            "size=tiny and size=2-128-2 are the same",
+        ),
         (["data.valid=null"], {}, "data.valid is not set"),
         (["checkpoint.remote=s3://b/r"], {}, "checkpoint.remote is the place of one run alone"),
         (["cluster.nodes=2"], {}, "each run of a study trains on one node"),
-        ([], {"baseline": "span-0.3"}, "span-0.3 is not one of the arms, which are strategy=token, strategy=span"),
+        (
+            [],
+            {"baseline": "span-0.3"},
+            "--baseline span-0.3 is not one of the arms, which are strategy=token, strategy=span",
+        ),
         ([], {"pairs_limit": 3}, "--pairs-limit says how many of --pairs are taken"),
         ([], {"pairs": "/nowhere.jsonl"}, "--pairs /nowhere.jsonl cannot be read"),
         (["data.train=/nowhere"], {}, "/nowhere"),
@@ -48,7 +56,11 @@ def test_another_study_in_the_folder_is_refused_and_more_seeds_are_not(config, t
     for changes, options, words in (
         (["optim.lr=1e-3"], {}, "optim.lr was 0.0005 and is 0.001"),
         (["train.steps=41"], {}, "train.steps was 40 and is 41"),
-        ([], {"over": ["masking.strategy=token"]}, "'strategy=span'] and is ['strategy=token']"),
+        (
+            [],
+            {"over": ["masking.strategy=token"]},
+            "arms was ['strategy=token', 'strategy=span'] and is ['strategy=token']",
+        ),
         (["masking.replacement.per=token"], {}, "masking.replacement.per was unit and is token (and 1 more)"),
         ([], {"seeds": 1}, "a study of 2 seeds; seeds can be added, not taken away"),
     ):
@@ -137,8 +149,14 @@ def test_the_grid_names_each_arm_and_keeps_its_overrides():
         (["optim.lr=1,[2"], "values 'optim.lr=1,[2': line 1 is not valid YAML"),
         (["optim.lr=1,1.0"], "--over optim.lr: give each of its values once"),
         (["optim.lr=1", "optim.lr=2"], "--over optim.lr: give each key once"),
-        (["model.size.hidden=32,64", "model.size=tiny,mini"], "model.size: give each key once, and no key inside"),
-        (["model.size=tiny", "model.size.hidden=32"], "model.size.hidden: give each key once, and no key inside"),
+        (
+            ["model.size.hidden=32,64", "model.size=tiny,mini"],
+            "--over model.size: give each key once, and no key inside",
+        ),
+        (
+            ["model.size=tiny", "model.size.hidden=32"],
+            "--over model.size.hidden: give each key once, and no key inside",
+        ),
         (["model.init=a b,a-b"], "init=a-b would name two arms"),
         ([f"optim.lr=1{400 * '0'},1{401 * '0'}"], "would name two arms"),
         (["run.seed=1,2"], "--over run.seed: the study names and seeds the runs. Write --seeds N"),

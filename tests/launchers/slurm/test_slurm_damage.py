@@ -56,6 +56,14 @@ def test_a_record_of_wrong_types_counts_anew(tmp_path: Path) -> None:
         assert read_history(tmp_path / "supervisor.json", 7) == LaunchHistory(7), change
 
 
+def test_a_record_without_a_count_counts_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = asdict(LaunchHistory(7, 40, 2, 1))
+    del record["requeues"]
+    (tmp_path / "supervisor.json").write_text(json.dumps(record))
+    assert read_history(tmp_path / "supervisor.json", 7) == LaunchHistory(7)
+    assert "it has no requeues. Counting restarts from 0." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("text", [*DAMAGED, '{"reason": ["x"], "retry": false}', '{"reason": "x", "retry": "no"}'])
 def test_a_damaged_refusal_is_no_refusal(tmp_path: Path, text: str) -> None:
     attempt = AttemptStatus(RunFolder(tmp_path), tmp_path / "refusal.json")

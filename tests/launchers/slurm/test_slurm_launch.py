@@ -71,7 +71,10 @@ def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_p
         (["cluster.options=[--nodelist n1]"], "form --NAME or --NAME=VALUE"),
         (["cluster.options=[--node=3]"], "set cluster.nodes"),
         (["cluster.options=['--export=ALL,HF_TOKEN=x']"], "HF_TOKEN looks like a secret"),
-        (["cluster.environment.HF_TOKEN=x"], "override cluster.environment.HF_TOKEN: cluster.environment: HF_TOKEN"),
+        (
+            ["cluster.environment.HF_TOKEN=x"],
+            "override cluster.environment.HF_TOKEN: cluster.environment: HF_TOKEN looks",
+        ),
         (["cluster.environment.X-Y=1"], "cannot be an environment variable"),
         (["cluster.environment.PROXY=http://me:word@host"], "PROXY looks like a secret"),
         (["cluster.setup=export WANDB_API_KEY=abc"], "WANDB_API_KEY looks like a secret"),

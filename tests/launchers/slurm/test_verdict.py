@@ -119,7 +119,7 @@ COUNTS = {"nodes": st.integers(1, 3), "max_restarts": st.integers(0, 3), "max_re
 limits = st.builds(ClusterConfig, requeue=st.booleans(), **COUNTS)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(limits, st.lists(st.tuples(outcomes, ills) | st.tuples(crashes, st.just({})), min_size=1, max_size=8))
 def test_no_sequence_of_ends_goes_round_for_ever(limits, ends):
     """The newest checkpoint can rise three times here (-1 to 2); all else is bounded by the limits."""

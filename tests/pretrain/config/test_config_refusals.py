@@ -30,7 +30,10 @@ from tests.support.configs import LEAST, refusal
         ("data.train=[{path: a, weight: 1, epochs: 1}]", "give 'a' either weight or epochs"),
         ("data.train=[{path: a, weight: 1}, {path: b, epochs: 1}]", "give every source a weight, or none"),
         ("data={train: [a, b], temperature: 0.3}", "If you mean an exponent of 0.3, write 3.33."),
-        ("data={train: [{path: a, sources: {en: 1}}], temperature: 2}", "Leave out weight, epochs and sources in"),
+        (
+            "data={train: [{path: a, sources: {en: 1}}], temperature: 2}",
+            "Leave out weight, epochs and sources in train",
+        ),
         ("data={train: [{path: a, sources: {en: 0}}]}", "give a source of 'a' a weight above 0"),
         ("data={train: [{path: a, weight: 1}, {path: b, weight: 2}], temperature: 2}", "Leave out weight"),
         ("data={train: [{path: a, epochs: 1}, b], temperature: 2}", "Leave out weight"),
@@ -60,7 +63,10 @@ from tests.support.configs import LEAST, refusal
         ("train.steps='\"5\"'", "Write 5."),
         ("train.steps=[5]", "train.steps must be a whole number, not a list. Write 5 without brackets."),
         ("train.steps=2024-01-31", "train.steps must be a whole number, not 2024-01-31."),
-        ("train.precision=[bf16]", "train.precision must be bf16, fp16 or fp32, not a list. Write bf16 without"),
+        (
+            "train.precision=[bf16]",
+            "train.precision must be bf16, fp16 or fp32, not a list. Write bf16 without brackets.",
+        ),
         ("train.precision=BF16", "not 'BF16'. Did you mean bf16?"),
         ("train.compile=ture", "train.compile must be auto, true or false, not 'ture'. Did you mean true?"),
         ("zero.offload=no", "zero.offload must be none or cpu, not false. Did you mean none?"),
@@ -156,8 +162,14 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, wante
         (["objective=clm", "eval.masks=common"], "eval.masks common is for objective mlm, not clm; set it to own"),
         (["objective=clm", "masking.rate=0.3"], "masking.rate is not read by objective clm; remove it"),
         (["objective=repair", "masking.selection.unmarked=2"], "masking.selection is not read by objective repair"),
-        (["objective=[{kind: mlm, share: 0.5}, {kind: clm, share: 0.25}]"], "at the first step add up to 0.75; make"),
-        (["objective=[{kind: mlm, share: 0.5}, {kind: mlm, share: 0.5}]"], "has mlm twice; give it one share"),
+        (
+            ["objective=[{kind: mlm, share: 0.5}, {kind: clm, share: 0.25}]"],
+            "the shares of objective at the first step add up to 0.75; make them 1",
+        ),
+        (
+            ["objective=[{kind: mlm, share: 0.5}, {kind: mlm, share: 0.5}]"],
+            "objective has mlm twice; give it one share",
+        ),
         (["objective=[{kind: mlm, share: 1}, {kind: clm, share: 0}]"], "share of clm is 0; remove it from the list"),
         (
             [
@@ -172,12 +184,18 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, wante
         (["model={arch: auto, config: x, init: y}"], "init is for the native encoder"),
         (["model={arch: auto, config: x, max_positions: 512}"], "max_positions comes from model.config with arch auto"),
         (["model={arch: auto, config: x}", "train.fused_kernels=true"], "fused_kernels is for the native encoder"),
-        (["train.flash_attention=3", "train.precision=fp32"], "3 is for train.precision bf16 and fp16, not fp32"),
+        (
+            ["train.flash_attention=3", "train.precision=fp32"],
+            "flash_attention 3 is for train.precision bf16 and fp16, not fp32",
+        ),
         (["train.flash_attention=4", "model.dropout=0.1"], "flash_attention 4 is for model.dropout 0; remove it"),
         (["train.flash_attention=3", "run.deterministic=true"], "gives other gradients from run to run"),
         (["train.flash_attention=1"], "train.flash_attention"),
         (["zero.stage=3", "train.compile=true"], "compile is for zero.stage 0 to 2"),
-        (["model.global_rope_theta=10000"], "global_rope_theta is for arch modernbert, eurobert, esm, not bert"),
+        (
+            ["model.global_rope_theta=10000"],
+            "global_rope_theta is for arch modernbert, eurobert, esm, not bert; remove",
+        ),
         (["model={arch: eurobert, local_attention: 64}"], "local_attention is for arch modernbert, not eurobert"),
         (["model={arch: esm, dropout: 0.1}"], "dropout is for arch bert, roberta, modernbert, not esm; remove it"),
         (["model={arch: eurobert, size: base}"], "size 'base' is no preset; write one of tiny, mini, 210m, 610m, 2.1b"),
@@ -191,7 +209,10 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, wante
         (["model={arch: modernbert, scaled_init: true}"], "scaled_init is for arch bert, roberta, eurobert, esm"),
         (["model={scaled_init: true, init: y}"], "scaled_init is for random weights, and init gives others"),
         (["model.init_vocabulary=pieces"], "init_vocabulary is for weights of init, which is not set; remove it"),
-        (["model={arch: eurobert, init: x, init_size: tile}"], "init_size tile is for arch bert, roberta, modernbert"),
+        (
+            ["model={arch: eurobert, init: x, init_size: tile}"],
+            "init_size tile is for arch bert, roberta, modernbert, not eurobert",
+        ),
         (["guard={rollback: true, spike_threshold: 0}"], "rollback needs spikes to be looked for; set guard.spike_thr"),
         (["guard.rollback=true", "checkpoint.keep=1"], "guard.rollback needs a checkpoint from before the spike; set"),
         (["train.profile.steps=[0, 2]"], "train.profile: steps [0, 2] must be a first step"),

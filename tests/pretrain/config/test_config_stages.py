@@ -66,7 +66,10 @@ def test_a_key_of_a_phase_is_changed_by_its_name_or_number(write):
         ("phases.long.masking.rate=2", "phases.long.masking.rate must be less than 1, not 2."),
         ("phases.long.masking.strategy=spam", "phases.long.masking.strategy must be"),
         ("phases.long.masking.ratee=0.2", "Unknown key phases.long.masking.ratee. Did you mean"),
-        ("phases.long.data.packing=none", "a phase cannot change data.packing; it may change data.train, temperature"),
+        (
+            "phases.long.data.packing=none",
+            "a phase cannot change data.packing; it may change data.train, temperature, seq_len",
+        ),
         ("phases.decay.masking.rate=0.3", "phases.decay: masking.rate is not read by objective clm; remove it"),
         ("phases.long.train.micro_batch_size=3", "phases.long: train.global_batch_size (8) must be a multiple of"),
         ("phases.long.steps=0", "phases.1.steps must be 1 or more, not 0."),

@@ -84,7 +84,9 @@ def test_training_is_refused_before_it_starts(tmp_path: Path, monkeypatch: pytes
         load_config(config, ["track.uri=localhost:5000"])
     check_start(load_config(config), 1)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "localhost:5000")
-    with pytest.raises(UserError, match=r"MLFLOW_TRACKING_URI: localhost:5000 has no scheme\. Write http://local"):
+    with pytest.raises(
+        UserError, match=r"MLFLOW_TRACKING_URI: localhost:5000 has no scheme\. Write http://localhost:5000"
+    ):
         check_start(load_config(config), 1)
     check_tracking(load_config(config, ["track.uri=none"]).track)  # sends nothing, for any environment
 

@@ -88,6 +88,17 @@ def test_a_higher_rate_keeps_the_masks_of_a_lower_one(strategy):
         assert low.sum() < high.sum()
 
 
+def test_masks_neither_use_nor_touch_global_random_numbers():
+    rows = drawn(f"[{words(8, 1, 2, 1, 1, 5, 1)}]", 20)
+    found = []
+    for seed in (1, 2):
+        np.random.seed(seed)
+        before = np.random.get_state()[1].tolist()
+        found.append(masking("mix")(rows, 0.15))
+        assert np.random.get_state()[1].tolist() == before
+    assert same(*found)
+
+
 @given(st.floats(1e-6, 1 - 1e-6), st.integers(0, 2**20))
 def test_k_is_rounded_exactly(rate, ordinary):
     """Halves up, of a rate that is a whole number of 2**-32: no floating point, which devices round differently."""

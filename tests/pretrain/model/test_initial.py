@@ -172,7 +172,11 @@ def test_rows_of_a_vocabulary_that_no_token_has_are_left_out(folder, encoder, tm
         ("same", {"hidden": 32}, "its hidden_size is 16 and model.size.hidden is 32"),
         ("same", {"heads": 4}, "its num_attention_heads is 2 and model.size.heads is 4"),
         ("same", {"intermediate": 64}, "its intermediate_size is 32 and model.size.intermediate is 64"),
-        ("same", {"vocab_size": 71}, "has 70 tokens and that of data.train 71: prepare the data with its own"),
+        (
+            "same",
+            {"vocab_size": 71},
+            "has 70 tokens and that of data.train 71: prepare the data with its own tokenizer",
+        ),
         ("same", {"max_positions": 25}, "its table of positions ends at 24, and rows or model.max_positions need 25"),
         ("tile", {"layers": 1, "hidden": 32, "heads": 4}, "layers is 1; only a larger model can start from it"),
         ("tile", {"hidden": 32}, "its heads have 8 dimensions and heads of model.size 16: heads are copied whole"),

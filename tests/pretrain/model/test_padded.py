@@ -116,7 +116,9 @@ def test_a_folder_s_code_is_not_run(tokenizer, tmp_path):
     code = {name: f"model.NeoBERT{kind}" for name, kind in (("AutoConfig", "Config"), ("AutoModelForMaskedLM", "LM"))}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "neobert", "auto_map": code, **SMALL}))
     (tmp_path / "model.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
-    with pytest.raises(UserError, match=r"'neobert' brings code of its own \(auto_map\), which Maskwright does not"):
+    with pytest.raises(
+        UserError, match=r"'neobert' brings code of its own \(auto_map\), which Maskwright does not run"
+    ):
         padded_config(str(tmp_path), SEQ_LEN, tokenizer)
     with pytest.raises(UserError, match="transformers has no masked language model of the kind 'neobert'"):
         padded_config({"model_type": "neobert", **SMALL}, SEQ_LEN, tokenizer)
