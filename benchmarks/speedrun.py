@@ -9,7 +9,7 @@
    words is the target. Maskwright trains the same recipe for as many steps, and its own recipe. All take turns.
 3. If a seed of our recipe misses the target, all are trained again, longer by a quarter.
 4. With --ideas, the usual recipe is also trained with each idea, and ours with each other idea and without each of its
-   own, for --search-tokens.
+   own, for --search-tokens. `--ideas Muon "whole words"` takes these two ideas only.
 
 Runs are separate processes, one after the other, with the same threads, documents and held-out words. The time of
 measurements and of starts does not count. Results in --work are used again, so an interrupted speedrun continues; an
@@ -47,7 +47,7 @@ def main() -> None:
     bench.prepare(args.input, args.documents, args.passages)
     comparison = compare(bench, args)
     report(args, comparison)
-    for seed in range((1 if args.quick else args.seeds) if args.ideas else 0):
+    for seed in range(0 if args.ideas is None else 1 if args.quick else args.seeds):
         for (recipe, change), values in arms(comparison.usual, args).items():
             result = bench.maskwright(f"{recipe} {change}".strip(), values, seed)
             comparison.arms.setdefault((recipe, change), {})[seed] = result
@@ -59,13 +59,13 @@ def arguments() -> argparse.Namespace:
     parser = options(__doc__, "speedrun")
     parser.add_argument("--input", required=True, nargs="+", help="text as for `maskwright prep run`")
     parser.add_argument("--documents", type=int, default=8600, help="number of documents of the input")
-    parser.add_argument("--minutes", type=float, default=25, help="training time of a run of transformers.Trainer")
+    parser.add_argument("--minutes", type=float, default=20, help="training time of a run of transformers.Trainer")
     parser.add_argument("--search-tokens", type=int, default=1_200_000, help="slots of a run of the search or an idea")
     parser.add_argument("--search-runs", type=int, default=10, help="runs of the search, at most")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each side")
-    parser.add_argument("--share", type=float, default=0.6, help="our first length, as a share of the usual slots")
+    parser.add_argument("--share", type=float, default=0.32, help="our first length, as a share of the usual slots")
     parser.add_argument("--tries", type=int, default=3, help="lengths of our recipe, at most")
-    parser.add_argument("--ideas", action="store_true", help="also add and remove each idea")
+    parser.add_argument("--ideas", nargs="*", choices=[*IDEAS], metavar="IDEA", help="also add and remove these, or all")
     parser.add_argument("--passages", type=int, default=1024, help="held-out passages, at most")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each run")
     parser.add_argument(
@@ -119,11 +119,12 @@ def ours(bench: Bench, usual: Setting, tokens: int, seed: int) -> Result:
 def arms(usual: Setting, args: argparse.Namespace) -> dict[tuple[str, str], dict[str, object]]:
     """Config values of each idea added alone and removed alone, by recipe and change, where it changes something."""
     chosen: dict[tuple[str, str], list[str]] = {}
+    ideas = args.ideas or IDEAS
     for recipe, own in {"usual": (), "ours": OURS}.items():
         chosen[recipe, ""] = [*own]
-        chosen |= {(recipe, f"with {idea}"): [*own, idea] for idea in IDEAS if idea not in own}
-        chosen |= {(recipe, f"without {idea}"): [other for other in own if other != idea] for idea in own}
-    values = {arm: values_of(ideas, usual, args.search_tokens) for arm, ideas in chosen.items()}
+        chosen |= {(recipe, f"with {idea}"): [*own, idea] for idea in ideas if idea not in own}
+        chosen |= {(recipe, f"without {idea}"): [other for other in own if other != idea] for idea in own if idea in ideas}
+    values = {arm: values_of(recipe, usual, args.search_tokens) for arm, recipe in chosen.items()}
     kept = {arm: config for arm, config in values.items() if not arm[1] or config != values[arm[0], ""]}
     return dict([*kept.items()][:2]) if args.quick else kept
 

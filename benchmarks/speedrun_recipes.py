@@ -75,6 +75,8 @@ IDEAS: dict[str, Idea] = {
     "BERT's form": Idea({"model.arch": "bert"}),
     "Muon": Idea({"optim.name": "muon"}, lr=3),
     "falling mask rate": Idea({"masking.rate": {"schedule": "linear", "start": 0.4, "end": 0.15}}),
+    "whole words": Idea({"masking.strategy": "whole_word"}),
+    "no random tokens": Idea({"masking.replacement": {"mask": 1.0, "random": 0.0}}),
     "batches of 16": Idea({"train.global_batch_size": 16}),
     "late decay": Idea({"schedule.kind": "wsd", "schedule.decay_fraction": 0.5}),
     "short rows first": Idea(early={"data.seq_len": SEQ_LEN // 2}, early_rows=2),
@@ -87,7 +89,7 @@ IDEAS: dict[str, Idea] = {
     "half the rate": Idea(lr=0.5),
     "twice the rate": Idea(lr=2),
 }
-OURS = ("ModernBERT's form", "Muon", "falling mask rate", "batches of 16")
+OURS = ("ModernBERT's form", "Muon", "falling mask rate", "whole words", "no random tokens", "batches of 16")
 
 
 def values_of(ideas: Collection[str], usual: Setting, tokens: int) -> dict[str, Any]:
