@@ -63,9 +63,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--search-tokens", type=int, default=1_200_000, help="slots of a run of the search or an idea")
     parser.add_argument("--search-runs", type=int, default=10, help="runs of the search, at most")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each side")
-    parser.add_argument("--share", type=float, default=0.32, help="our first length, as a share of the usual slots")
+    parser.add_argument("--share", type=float, default=0.38, help="our first length, as a share of the usual slots")
     parser.add_argument("--tries", type=int, default=3, help="lengths of our recipe, at most")
-    parser.add_argument("--ideas", nargs="*", choices=[*IDEAS], metavar="IDEA", help="also add and remove these, or all")
+    parser.add_argument("--ideas", nargs="*", choices=[*IDEAS], metavar="IDEA", help="also try these ideas, or all")
     parser.add_argument("--passages", type=int, default=1024, help="held-out passages, at most")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each run")
     parser.add_argument(
@@ -122,8 +122,9 @@ def arms(usual: Setting, args: argparse.Namespace) -> dict[tuple[str, str], dict
     ideas = args.ideas or IDEAS
     for recipe, own in {"usual": (), "ours": OURS}.items():
         chosen[recipe, ""] = [*own]
-        chosen |= {(recipe, f"with {idea}"): [*own, idea] for idea in ideas if idea not in own}
-        chosen |= {(recipe, f"without {idea}"): [other for other in own if other != idea] for idea in own if idea in ideas}
+        for idea in ideas:
+            change = f"without {idea}" if idea in own else f"with {idea}"
+            chosen[recipe, change] = [other for other in own if other != idea] if idea in own else [*own, idea]
     values = {arm: values_of(recipe, usual, args.search_tokens) for arm, recipe in chosen.items()}
     kept = {arm: config for arm, config in values.items() if not arm[1] or config != values[arm[0], ""]}
     return dict([*kept.items()][:2]) if args.quick else kept

@@ -87,6 +87,7 @@ ends where that run ends, and "together" at the target, so the product of the fi
   run_mlm.py, so they have no padding. ModernBERT computes logits of masked tokens only (`sparse_prediction`). The
   Trainer's number of steps follows from a probe of its speed.
 - Our recipe: the usual one with {", ".join(OURS)}. The time to the target is interpolated between measured points.
+  The usual recipe masks single tokens, as run_mlm.py does; the words of the measure and of our recipe are masked whole.
 
 {chr(10).join(f"- {name}: `{idea}`" for name, idea in IDEAS.items())}
 """
