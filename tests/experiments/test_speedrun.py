@@ -173,13 +173,17 @@ def test_sides_take_turns_and_ours_trains_longer_until_it_reaches_the_target():
 
 
 def test_each_idea_that_changes_a_recipe_is_added_alone_and_removed_alone():
-    args = Namespace(search_tokens=10**6, quick=False)
+    args = Namespace(search_tokens=10**6, quick=False, ideas=[])
     arms = speedrun.arms(Setting("modernbert"), args)
     ours, usual = ({change for of, change in arms if of == recipe} for recipe in ("ours", "usual"))
     added = {f"with {idea}" for idea in IDEAS if idea not in OURS}
     assert ours == {"", *added, *(f"without {idea}" for idea in OURS[1:])}
     assert usual == {"", *(f"with {idea}" for idea in IDEAS if idea != "ModernBERT's form")}
     assert arms["ours", "without Muon"]["optim.name"] == "adamw"
+    args.ideas = ["Muon", "late decay"]
+    muon = {("usual", "with Muon"), ("ours", "without Muon")}
+    late = {("usual", "with late decay"), ("ours", "with late decay")}
+    assert set(speedrun.arms(Setting("modernbert"), args)) == {("usual", ""), ("ours", ""), *muon, *late}
 
 
 def test_slots_and_seconds_are_counted_from_the_start_of_the_first_step(tmp_path):
