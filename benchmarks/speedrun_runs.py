@@ -224,7 +224,8 @@ class Bench:
         values = json.loads((folder / "measured.json").read_text())
         self.out.parent.mkdir(parents=True, exist_ok=True)
         listed = json.loads(self.out.read_text()) if self.out.exists() else {}
-        _write(self.out, listed | {folder.name: values})
+        shown = {name: value for name, value in values.items() if name != "model"}  # a path of this machine
+        _write(self.out, listed | {folder.name: shown})
         result = Result(**values | {"points": tuple(Point(**point) for point in values["points"])})
         end = result.end
         amount = f"{end.tokens / 1e6:.2f} M tokens, {end.seconds:.0f} s"
