@@ -3,8 +3,8 @@
     python -m benchmarks.speedrun --input books.jsonl.zst --ideas
     python -m benchmarks.speedrun --input configs/demo/books.jsonl.zst --quick
 
-1. Search: Maskwright trains the usual recipe (AdamW, linear schedule) with ten settings of form, batch, mask rate and
-   learning rate, by a fixed rule. This takes less time than with the Trainer.
+1. Search: Maskwright trains the usual recipe (AdamW, linear schedule) with at most ten settings of form, batch, mask
+   rate and learning rate, by a fixed rule. This takes less time than with the Trainer.
 2. transformers.Trainer trains the best one for --minutes, with three seeds. The mean of its bits per byte of held-out
    words is the target. Maskwright trains the same recipe for as many steps, and its own recipe. All take turns.
 3. If a seed of our recipe misses the target, all are trained again, longer by a quarter.
@@ -119,13 +119,14 @@ def ours(bench: Bench, usual: Setting, tokens: int, seed: int) -> Result:
 def arms(usual: Setting, args: argparse.Namespace) -> dict[tuple[str, str], dict[str, object]]:
     """Config values of each idea added alone and removed alone, by recipe and change, where it changes something."""
     chosen: dict[tuple[str, str], list[str]] = {}
-    ideas = args.ideas or IDEAS
     for recipe, own in {"usual": (), "ours": OURS}.items():
         chosen[recipe, ""] = [*own]
-        for idea in ideas:
-            change = f"without {idea}" if idea in own else f"with {idea}"
-            chosen[recipe, change] = [other for other in own if other != idea] if idea in own else [*own, idea]
-    values = {arm: values_of(recipe, usual, args.search_tokens) for arm, recipe in chosen.items()}
+        for idea in args.ideas or IDEAS:
+            if idea in own:
+                chosen[recipe, f"without {idea}"] = [other for other in own if other != idea]
+            else:
+                chosen[recipe, f"with {idea}"] = [*own, idea]
+    values = {arm: values_of(ideas, usual, args.search_tokens) for arm, ideas in chosen.items()}
     kept = {arm: config for arm, config in values.items() if not arm[1] or config != values[arm[0], ""]}
     return dict([*kept.items()][:2]) if args.quick else kept
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.harness import table
 from benchmarks.speedrun_held_out import PASSAGE_WORDS, WORD_SHARE
-from benchmarks.speedrun_recipes import IDEAS, OURS, SEARCH_RULE, SEQ_LEN, WARMUP, Setting
+from benchmarks.speedrun_recipes import IDEAS, OURS, SEARCH_RULE, SEQ_LEN, WARMUP, Idea, Setting
 from benchmarks.speedrun_runs import Bench, Result
 from evaluation.study.paired_statistics import mean_of, paired_differences
 
@@ -53,16 +53,16 @@ def page(results: Comparison) -> str:
     spread = mean_of(_bits(results.trainer)).interval
     return f"""# Time to a held-out loss
 
-The target is the mean of the usual recipe in transformers.Trainer: {results.target:.4f}{_between(spread)} bits per
+The target is the mean of the usual recipe in transformers.Trainer: {results.target:.4f}{_between(spread, "")} bits per
 byte of held-out words. Token frequencies alone have {results.unigram:.4f}.
 
 {_ratios(results)}
 
-Prediction, written before the first run: 2.7 by the engine, 1.4 to 2.0 by the recipe. Ratios are geometric means over
-seeds, which pair the runs, with Student's t intervals of 95% on the logarithms. They take the bits per byte to reach
-as exact, so the interval of the target is not part of them. In Maskwright the usual recipe ends
-{minus.mean:+.4f}{_between(minus.interval)} bits per byte from the Trainer's value after as many steps. "Recipe alone"
-ends where that run ends, and "together" at the target, so the product of the first two ratios need not equal the third.
+Ratios are geometric means over seeds, which pair the runs, with Student's t intervals of 95% on the logarithms. They
+take the bits per byte to reach as exact, so the interval of the target is not part of them. In Maskwright the usual
+recipe ends {minus.mean:+.4f}{_between(minus.interval)} bits per byte from the Trainer's value after as many steps.
+"Recipe alone" ends where that run ends, and "together" at the target, so the product of the first two ratios need not
+equal the third.
 
 ## Runs
 
@@ -89,7 +89,7 @@ ends where that run ends, and "together" at the target, so the product of the fi
 - Our recipe: the usual one with {", ".join(OURS)}. The time to the target is interpolated between measured points.
   The usual recipe masks single tokens, as run_mlm.py does; the words of the measure and of our recipe are masked whole.
 
-{chr(10).join(f"- {name}: `{idea}`" for name, idea in IDEAS.items())}
+{chr(10).join(f"- {name}: `{_changes(idea)}`" for name, idea in IDEAS.items())}
 """
 
 
@@ -135,7 +135,7 @@ def _ideas(results: Comparison) -> str:
     rows = []
     for arm, side in results.arms.items():
         means = [statistics.fmean(values) for values in (_seconds(side).values(), bits[arm].values())]
-        rows.append([" ".join(arm), str(len(side)), f"{means[0]:,.0f}", f"{means[1]:.4f}", shown.get(arm, "")])
+        rows.append([" ".join(arm).strip(), str(len(side)), f"{means[0]:,.0f}", f"{means[1]:.4f}", shown.get(arm, "")])
     return f"""## Each idea added alone and removed alone
 
 Equal slots; less is better. Differences are means over seeds with Student's t intervals; Holm's procedure covers all
@@ -168,5 +168,10 @@ def _bits(side: BySeed) -> list[float]:
     return [result.end.bits for result in side.values()]
 
 
-def _between(interval: tuple[float, float] | None) -> str:
-    return f" ({interval[0]:+.4f} to {interval[1]:+.4f})" if interval else ""
+def _changes(idea: Idea) -> dict[str, object]:
+    """Only what the idea changes."""
+    return {name: value for name, value in vars(idea).items() if value != vars(Idea())[name]}
+
+
+def _between(interval: tuple[float, float] | None, sign: str = "+") -> str:
+    return f" ({interval[0]:{sign}.4f} to {interval[1]:{sign}.4f})" if interval else ""

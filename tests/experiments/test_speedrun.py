@@ -264,6 +264,7 @@ def test_an_interrupted_speedrun_continues_with_its_results(tmp_path, monkeypatc
     speedrun.main()
     assert [name for name in trainings if trainings.count(name) > 1] == [trainings[4]] * 2
     assert len(json.loads(page.with_suffix(".json").read_text())) == len(set(trainings)) - 1  # the probe has no result
+    assert str(work) not in page.with_suffix(".json").read_text()  # no path of this machine is published
     text = page.read_text()
     assert all(shown in text for shown in ("engine alone", "| usual with", "BPE of 2,000"))
     count = len(trainings)
