@@ -24,6 +24,11 @@ settings.register_profile("no deadline", deadline=None)  # the machine may be bu
 settings.load_profile("no deadline")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are not part of a test's name: gzip writes the time into them, and pytest-xdist needs the same names."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(autouse=True)
 def _signal_handlers_are_restored() -> Iterator[None]:
     """A command that runs in this process sets handlers, and a later test would inherit them."""
