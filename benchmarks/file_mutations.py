@@ -24,7 +24,8 @@ from data_prep.common.errors import MAX_MESSAGE, UserError
 from data_prep.common.reading import Measurement
 from tests.support.hostile_json import DEEPEST, DIGITS, NESTED, SURROGATE
 
-SECONDS = 10  # of wall time: other programs may share the cores
+SECONDS = 10  # of processor time of one case, as other programs may share the cores
+WALL_SECONDS = 120  # a reader that waits uses no processor time
 MEMORY = 512 << 20  # bytes that one case may add to the peak
 _BOMB_BYTES = 640 << 20
 _WRONG: list[Any] = [None, True, 0, -1, 1 << 64, 0.5, -1e308, "", "x", "a\0b", "../x", [], {}, [[]], [None], {"a": 1}]
@@ -69,7 +70,7 @@ class Reader:
 
 
 class _TooSlowError(BaseException):
-    """A case took more than SECONDS."""
+    """A case took more than SECONDS or WALL_SECONDS."""
 
 
 def attack(reader: Reader, valid: bytes, rng: random.Random) -> tuple[str, str]:
@@ -90,8 +91,9 @@ def verdict(reader: Reader) -> str:
 
     _forget_peak()
     peak = _peak_bytes()
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGPROF, signal.SIGALRM)}
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
     try:
         found = reader.read()
     except UserError as error:
@@ -105,8 +107,10 @@ def verdict(reader: Reader) -> str:
             raise
         return f"traceback: {type(error).__name__}: {error!s:.300}"
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+            signal.setitimer(timer, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         took = _peak_bytes() - peak
     if took > MEMORY:
         return f"memory: {took >> 20} MB"
