@@ -25,8 +25,9 @@ from pretrain.config_files import load_config
 from pretrain.data import Sources
 from pretrain.planning import Planner
 
-WIDTHS = (48, 64, 96, 128, 160)  # of the fitted models, with four layers and heads of 16
-LARGE = 240  # weights and tokens both grow with the square of the width: over four times the compute of 160
+WIDTHS = (64, 80, 96, 112)  # of the fitted models, with four layers and heads of 16
+LARGE = 160  # weights and tokens both grow with the square of the width: four times the compute of 112
+TOKENS_PER_WEIGHT = 10  # with 3, models of width 64 and less stay around the unigram, where no power law holds
 STORED = "prediction.json"  # in --work, where the JSON file of the page may also be
 SETTINGS = ("input", "vocab_size", "widths", "large", "tokens_per_weight", "lr", "seeds", "quick")
 Law = tuple[float, float, float, float]  # E, A, alpha and C0
@@ -65,7 +66,9 @@ def arguments() -> argparse.Namespace:
     parser = options(__doc__, "loss_and_compute")
     parser.add_argument("--widths", type=int, nargs="+", default=[*WIDTHS], help="of the fitted models")
     parser.add_argument("--large", type=int, default=LARGE, help="width of the model to predict")
-    parser.add_argument("--tokens-per-weight", type=float, default=3, help="slots of rows for each weight of a layer")
+    parser.add_argument(
+        "--tokens-per-weight", type=float, default=TOKENS_PER_WEIGHT, help="slots of rows for each weight of a layer"
+    )
     parser.add_argument("--lr", type=float, default=4e-3, help="of Muon")
     parser.add_argument("--seeds", type=int, default=3)
     return parsed(parser, widths=[16, 32, 48], large=64, tokens_per_weight=0.02, seeds=1)
