@@ -55,7 +55,8 @@ class Engine:
     """
 
     def __init__(self, config: Config, model: torch.nn.Module, marker: PhaseMarker | None = None):
-        if config.run.deterministic:
+        # On a CPU a compiled graph would add the gradients of an embedding's row in any order.
+        if config.run.deterministic or (config.train.compile is True and get_accelerator().device_name() == "cpu"):
             make_deterministic()
         optimizer = build_optimizer(model, config.optim, matrix_groups(config))
         if type(optimizer) not in ZERO_SUPPORTED_OPTIMIZERS:  # it is, after a rollback

@@ -43,7 +43,7 @@ def _own_gpu(visible: int) -> int:
 
 
 def make_deterministic() -> None:
-    """Demand of PyTorch operations that give the same bits each time, as on a CPU all do.
+    """Demand of PyTorch operations that give the same bits each time. On a CPU all do that are not compiled.
 
     Call it before the process group is made and before the first operation on a GPU. Variables that are set are kept.
     """
