@@ -21,7 +21,8 @@ SHAPE = EncoderShape(vocab_size=16, layers=1, hidden=64, heads=2, intermediate=6
 def trained() -> list[list[float]]:
     encoder = engine_steps.model(shape=SHAPE)
     encoder.use(operations(False), graph_shapes=1)
-    engine = Engine(engine_steps.config("fp32", "0", train={"steps": STEPS, "precision": "fp32", "compile": True}), encoder)
+    train = {"steps": STEPS, "precision": "fp32", "compile": True}
+    engine = Engine(engine_steps.config("fp32", "0", train=train), encoder)
     rng = np.random.default_rng(0)
     columns = np.sort(rng.permuted(np.tile(np.arange(SEQ_LEN), (ROWS, 1)), axis=1)[:, :PREDICTED])
     tokens, labels = rng.integers(5, 16, (ROWS, SEQ_LEN)), rng.integers(5, 16, columns.shape)
