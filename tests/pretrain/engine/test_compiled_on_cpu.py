@@ -14,7 +14,7 @@ from tests.support.batches import batch_of
 from tests.support.ranks import check_on_ranks
 
 # Few ids in many slots: both threads add to the same rows of the embedding.
-ROWS, SEQ_LEN, PREDICTED, STEPS = 32, 128, 20, 16
+ROWS, SEQ_LEN, PREDICTED, STEPS = 32, 128, 20, 6
 SHAPE = EncoderShape(vocab_size=16, layers=1, hidden=64, heads=2, intermediate=64, max_positions=SEQ_LEN, pad_id=0)
 
 
