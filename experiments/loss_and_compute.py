@@ -26,7 +26,7 @@ from pretrain.data import Sources
 from pretrain.planning import Planner
 
 WIDTHS = (64, 80, 96, 112)  # of the fitted models, with four layers and heads of 16
-LARGE = 160  # weights and tokens both grow with the square of the width: four times the compute of 112
+LARGE = 176  # weights and tokens both grow with the square of the width: over four times the compute of 112
 TOKENS_PER_WEIGHT = 10  # with 3, models of width 64 and less stay around the unigram, where no power law holds
 STORED = "prediction.json"  # in --work, where the JSON file of the page may also be
 SETTINGS = ("input", "vocab_size", "widths", "large", "tokens_per_weight", "lr", "seeds", "quick")
