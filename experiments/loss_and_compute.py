@@ -43,7 +43,7 @@ def main() -> None:
     if "prediction" not in results:  # it is never changed, as the large run may have begun
         results["prediction"] = prediction(args, results["sizes"])
     write_json(file, results)
-    results["large"] = measured(args, args.large)
+    results["large"] = measured(argparse.Namespace(**vars(args) | {"seeds": args.large_seeds}), args.large)
     draw(args, results)
     write_page(args.out, page(args, results), ("torch", "deepspeed", "transformers"))
     results["settings"]["input"] = args.input.name
@@ -70,8 +70,9 @@ def arguments() -> argparse.Namespace:
         "--tokens-per-weight", type=float, default=TOKENS_PER_WEIGHT, help="slots of rows for each weight of a layer"
     )
     parser.add_argument("--lr", type=float, default=4e-3, help="of Muon")
-    parser.add_argument("--seeds", type=int, default=3)
-    return parsed(parser, widths=[16, 32, 48], large=64, tokens_per_weight=0.02, seeds=1)
+    parser.add_argument("--seeds", type=int, default=3, help="of each fitted size")
+    parser.add_argument("--large-seeds", type=int, default=3, help="of the model to predict")
+    return parsed(parser, widths=[16, 32, 48], large=64, tokens_per_weight=0.02, seeds=1, large_seeds=1)
 
 
 def config_of(args: argparse.Namespace, width: int) -> dict[str, Any]:
@@ -153,7 +154,7 @@ def page(args: argparse.Namespace, results: dict[str, Any]) -> str:
     return f"""# Loss against compute
 
 ModernBERTs of 4 layers with {args.vocab_size:,} ids, each trained on {args.tokens_per_weight:g} slots of rows for each
-weight of its layers (Muon, {args.lr:g}), {args.seeds} seeds. Held-out loss is that of `maskwright study sweep`.
+weight of its layers (Muon, {args.lr:g}). Held-out loss is that of `maskwright study sweep`.
 
 {table(["width", "model FLOPs", "held-out loss", "of each seed", "minutes a run"], *rows)}
 
