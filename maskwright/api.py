@@ -16,6 +16,7 @@ from data_prep.format import Dataset
 from data_prep.storage import require_run
 from maskwright.commands import PathLike, run_command_here, with_options
 from pretrain.checkpoint import committed
+from pretrain.config import View
 from pretrain.config_files import load_config, override_words
 from pretrain.run import JournalTable, RunFolder, Status
 
@@ -129,9 +130,11 @@ class Run:
 
         Without `out`, a folder in RUN/exports that exists is kept.
         """
-        kept = self._folder.export_of(max(self.checkpoints, default=0) if step is None else step, ema, view)
-        if out is None and (kept / "config.json").is_file():
-            return kept
+        step = max(self.checkpoints, default=0) if step is None else step
+        if out is None and (self._folder.export_of(step, ema, view) / "config.json").is_file():
+            from pretrain.export import exported_folder
+
+            return exported_folder(self.path, step, View(view) if view else None, ema)
         return Path(run_command_here("export", captured=True, run=self, out=out, step=step, view=view, ema=ema).strip())
 
 

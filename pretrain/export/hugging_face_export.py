@@ -45,7 +45,7 @@ def write_export(out: Path, saved: Checkpoint, folder: RunFolder, averaged: bool
     endless = config.rotary and config.max_positions is None
     longest = None if endless else longest_text(model)
     write_model(model, folder.tokenizer, longest, out)
-    (out / "README.md").write_text(model_card(folder.path.name, saved, averaged, model, longest, kind))
+    (out / "README.md").write_text(model_card(folder.path.resolve().name, saved, averaged, model, longest, kind))
 
 
 def write_model(model: PreTrainedModel, tokenizer_folder: Path, longest: int | None, out: Path) -> None:

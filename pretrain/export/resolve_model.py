@@ -13,10 +13,11 @@ from data_prep.common.urls import hub_hint
 from data_prep.format import Dataset
 from data_prep.storage import cached_folder, is_run, not_a
 from data_prep.tokenizer import check_growth
-from pretrain.checkpoint import committed
+from pretrain.checkpoint import committed, manifest_sha256
 from pretrain.config import View
+from pretrain.export.export_record import ExportRecord
 from pretrain.export.run_export import chosen_checkpoint, export_run
-from pretrain.run import RunFolder
+from pretrain.run import RunFolder, step_name
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -53,7 +54,10 @@ def model_folder(path: Path) -> Path:
 
 
 def exported_folder(run: Path, step: int, view: View | None = None, averaged: bool = False) -> Path:
-    """The Hugging Face folder of a checkpoint in RUN/exports, made if missing; see export_run."""
+    """The Hugging Face folder of a checkpoint in RUN/exports, made if missing; see export_run.
+
+    Raises UserError also if it is of an earlier checkpoint of this step, from before the run went back.
+    """
     folder = RunFolder(run).export_of(step, averaged, view and view.value)
     if not (folder / "config.json").is_file():
         try:
@@ -61,6 +65,10 @@ def exported_folder(run: Path, step: int, view: View | None = None, averaged: bo
         except UserError:
             if not (folder / "config.json").is_file():  # else another process has made it meanwhile
                 raise
+    elif (path := RunFolder(run).checkpoints / step_name(step)).is_dir():
+        record = ExportRecord.read(folder)
+        if record and record.checkpoint_sha256 != manifest_sha256(path):
+            raise UserError(f"{folder} is of an earlier checkpoint: step {step} was trained again. Remove the folder.")
     return folder
 
 

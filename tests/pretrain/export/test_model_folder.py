@@ -24,8 +24,12 @@ from data_prep.common.errors import UserError
 from data_prep.tokenizer import load, train_tokenizer
 from evaluation.finetuning.experiment import _longest
 from evaluation.generation import Writer
-from pretrain.export import load_language_model, load_tokenizer, model_folder
+from pretrain.checkpoint import Checkpoint, read
+from pretrain.checkpoint.saver import write_parts
+from pretrain.export import exported_folder, load_language_model, load_tokenizer, model_folder
+from pretrain.export.export_record import ExportRecord
 from pretrain.export.resolve_model import is_causal, load_model
+from tests.support.checkpoints import make_checkpoint, snapshot
 from tests.support.finetuning import tiny_model
 from tests.support.hostile_json import NESTED
 
@@ -41,6 +45,20 @@ def test_a_model_folder_is_itself_and_loads_in_evaluation_mode(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="is an empty folder, not a Hugging Face model folder or a run folder"):
         model_folder(tmp_path / "empty")
+
+
+def test_an_export_of_an_earlier_checkpoint_of_a_step_is_refused(tmp_path):
+    """A run that goes back trains a step again: its export has the weights of the first time."""
+    path, export = make_checkpoint(tmp_path / "checkpoints", 8), tmp_path / "exports/step-00000008"
+    export.mkdir(parents=True)
+    (export / "config.json").write_text("{}")
+    ExportRecord.write(export, read(path))
+    assert exported_folder(tmp_path, 8) == export
+    path.rename(path.with_name("step-00000008.aside-1"))
+    assert exported_folder(tmp_path, 8) == export, "its checkpoint is gone, as after checkpoint.keep"
+    Checkpoint(path, 8, {"again": True}, write_parts(path, snapshot(path, False))).write()
+    with pytest.raises(UserError, match=r"step 8 was trained again\. Remove the folder"):
+        exported_folder(tmp_path, 8)
 
 
 @pytest.mark.parametrize(
