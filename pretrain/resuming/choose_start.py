@@ -28,12 +28,13 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint |
     if resume == "never":
         run_on_rank_zero(lambda: _refuse_existing(config, folder))
         return None
-    if resume in SEARCHED and remote:
+    if remote:
         run_on_rank_zero(lambda: _fetch(remote, folder.checkpoints))
     saved = checkpoint.newest_verified(folder.checkpoints, lambda problem: _print(f"warning: {problem}"), state_problem)
     if saved is None and resume == "required":
         raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
-    if resume not in SEARCHED and (saved is None or saved.state["config"]["run"]["resume"] != resume):
+    began = Path(saved.state["config"]["run"]["resume"]).resolve() if saved else None
+    if resume not in SEARCHED and began != Path(resume).resolve():
         # Only at the first start: later, the run has its own checkpoints and resumes from them.
         saved = _named(config, folder, Path(resume))
     if saved:

@@ -171,6 +171,19 @@ def test_a_lost_run_folder_goes_on_from_its_copies(run, tmp_path, data, start, r
     assert start(again, remote="file:///nowhere/at/all", resume=resume) == 8
 
 
+def test_a_branch_goes_on_from_its_own_checkpoints_and_their_copies(run, tmp_path, data, start):
+    """However the path of its parent's checkpoint is written."""
+    four, branch, again = f"{run}/checkpoints/step-00000004", tmp_path / "branch", tmp_path / "again"
+    for path in (branch, again):
+        RunFolder(path).create()
+    state = checkpoint_state(config_of(branch, resume=four), data, ResumeState(6, AT))
+    commit(branch / "checkpoints", 6, state)
+    for resume in (four, f"{four}/", f"{tmp_path}/./run/checkpoints/step-00000004"):
+        assert start(branch, resume=resume, trust_checkpoint=True) == 6
+    assert start(branch, resume=f"{run}/checkpoints/step-00000008", trust_checkpoint=True) == 8
+    assert start(again, resume=four, trust_checkpoint=True, remote=f"file://{branch}/checkpoints") == 6
+
+
 def test_a_remote_with_checkpoints_is_never_passed_over_silently(run, tmp_path, start, refusal):
     url, again = f"file://{run}/checkpoints", tmp_path / "again"
     RunFolder(again).create()
