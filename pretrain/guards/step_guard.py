@@ -52,7 +52,7 @@ class GuardHistory:
     """Skipped steps, recent losses and rollbacks of a run.
 
     skipped: the number of skipped steps. skipped_in_row: the latest steps, if they were skipped.
-    losses: the latest finite losses, of batches of `shape` (rows, sequence length).
+    losses: the latest finite losses, of batches of `shape` (rows, sequence length) and of `settings`, see StepResult.
     spike: the first step of the current spike; None if the last loss is below the threshold.
     above: the number of steps of the current spike.
     rollbacks: all rollbacks, oldest first.
@@ -65,6 +65,7 @@ class GuardHistory:
     spike: StreamPoint | None = None
     above: int = 0
     rollbacks: tuple[Rollback, ...] = ()
+    settings: str = ""
 
     def __str__(self) -> str:
         """A text for messages: "; 2 steps skipped; 1 rollback, the last one from ..."; empty if nothing happened."""
@@ -84,6 +85,7 @@ class StepResult:
     compute_seconds: of each rank, before it first waited for other ranks.
     waited: seconds that this rank waited for data, out of `seconds`.
     host_behind: the GPU had nothing left to do of earlier steps when the host had started all kernels of this one.
+    settings: digest of data, objective and masking.
     """
 
     step: int
@@ -95,6 +97,7 @@ class StepResult:
     waited: float
     seconds: float
     host_behind: bool
+    settings: str = ""
 
     @property
     def point(self) -> StreamPoint:
@@ -103,12 +106,12 @@ class StepResult:
 
 
 def after_step(history: GuardHistory, result: StepResult, guard: GuardConfig) -> GuardHistory:
-    """Add one step to the history. Losses are compared only between batches of the same shape."""
+    """Add one step to the history. Losses are compared only between batches of the same shape and settings."""
     if result.skipped or not math.isfinite(result.loss):
         in_row = (*history.skipped_in_row, result.point)[-guard.max_skipped :]
         return replace(history, skipped=history.skipped + 1, skipped_in_row=in_row)
-    if result.shape != history.shape:
-        history = replace(history, losses=(), shape=result.shape, spike=None, above=0)
+    if (result.shape, result.settings) != (history.shape, history.settings):
+        history = replace(history, losses=(), shape=result.shape, settings=result.settings, spike=None, above=0)
     high = (
         guard.spike_threshold > 0
         and len(history.losses) >= guard.spike_window

@@ -201,7 +201,8 @@ class Loop:
             metrics = step_metrics(info, output, config)
             metrics |= self._flops.metrics(sums.flops, sum(sums.predictions), info.seconds, ranks)
             times = sums.compute_seconds, info.waited, info.seconds, info.host_behind
-            result = StepResult(info.step, info.before, info.shape, metrics["train/loss"], output.skipped > 0, *times)
+            loss, skipped = metrics["train/loss"], output.skipped > 0
+            result = StepResult(info.step, info.before, info.shape, loss, skipped, *times, info.settings)
             metrics |= self.guard.record(result)
             if config.phases:
                 metrics["train/phase"] = info.phase

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -72,6 +72,13 @@ def test_losses_of_other_shapes_are_not_compared():
     before = run_through([5.0] * 40)[-1]
     assert after_step(before, result(41, 8.0), GUARD).above == 1
     assert after_step(before, result(41, 8.0, (8, 64)), GUARD).above == 0
+
+
+def test_losses_of_another_objective_are_not_compared():
+    """A phase with another objective has other losses: going back would leave its first data out, again and again."""
+    before = run_through([5.0] * 40)[-1]
+    now = after_step(before, replace(result(41, 8.0), settings="of the next phase"), GUARD)
+    assert (now.above, now.losses) == (0, (8.0,))
 
 
 def test_a_rollback_is_due_once_when_the_spike_has_lasted():
