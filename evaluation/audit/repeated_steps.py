@@ -33,24 +33,29 @@ class AuditPlan:
     ends: Path | None
 
 
-def plan_audit(folder: RunFolder, steps: tuple[int, int] | None) -> AuditPlan:
+def plan_audit(folder: RunFolder, steps: tuple[int, int] | None, resume: str = "auto") -> AuditPlan:
     """Choose what to repeat: from the last checkpoint before the steps to the first one after them.
 
     Args:
+        resume: the setting run.resume of the run, which may name the checkpoint that a branch began with.
         steps: the first and last step to check; by default those between the two newest checkpoints, or up to the only
             one.
 
     Raises UserError if the run has not taken the steps, has no checkpoint, or a checkpoint is damaged.
     """
-    saved = dict(checkpoint.committed(folder.checkpoints))
+    saved, first = dict(checkpoint.committed(folder.checkpoints)), checkpoint.step_of(Path(resume).name)
     if steps is None:
         if not saved:
             raise UserError(f"{folder.path} has no checkpoint, so its weights cannot be compared. Give --steps A:B.")
-        newest = sorted(saved)[-2:]
-        start, end = newest if len(newest) == 2 else (0, newest[0])
-    else:
-        start = max((step for step in saved if step < steps[0]), default=0)
-        end = min((step for step in saved if step >= steps[1]), default=steps[1])
+        steps = max(saved), max(saved)
+    if first is not None and Path(resume).is_dir():
+        saved.setdefault(first, Path(resume))
+    start = max((step for step in saved if step < steps[0]), default=0)
+    end = min((step for step in saved if step >= steps[1]), default=steps[1])
+    recorded = JournalReader(folder.journal).training_step(end)[1]
+    if missing := {start + 1, end}.difference(recorded):
+        known = f"Its steps are {recorded[0]} to {recorded[-1]}." if recorded else "It has none."
+        raise UserError(f"{folder.journal} has no step {min(missing)}, which would be compared. {known}")
     plan = AuditPlan(start, end, saved.get(start), saved.get(end))
     for path in (plan.begins, plan.ends):
         if path and (problem := checkpoint.verify(path)):

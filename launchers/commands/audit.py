@@ -54,7 +54,7 @@ def audit(
     config = load_config(folder.config)
     if not yes:
         require_trust(config.data_locations, folder.config)
-    plan = plan_audit(folder, _range(steps, config.train.steps))
+    plan = plan_audit(folder, _range(steps, config.train.steps), config.run.resume)
     if steps and steps != f"{plan.start + 1}:{plan.end}":
         print(
             f"Repeating steps {plan.start + 1} to {plan.end}, from the checkpoint before {steps} to the one after it.",
