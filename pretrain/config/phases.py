@@ -41,6 +41,10 @@ class PhaseConfig(Section):
             for other in getattr(self, section):
                 if names and other not in names:
                     yield f"a phase cannot change {section}.{other}; it may change {section}.{', '.join(names)}"
+        if self.train.get("micro_batch_size", 1) in (None, "auto"):
+            yield "train.micro_batch_size auto is for the whole run; leave it out here, or write a number"
+        if not isinstance(self.data.get("restart", False), bool):
+            yield f"data.restart must be true or false, not {self.data['restart']!r}"
 
     @property
     def changes(self) -> dict[str, Any]:

@@ -95,8 +95,9 @@ class Config(Section):
         for number, phase in enumerate(self.phases):
             changed: dict[str, Any] = {"phases": []}
             if number:
-                own = {name: getattr(self._later[number - 1], name) for name in (*CHANGEABLE, "objective")}
-                train = train.model_copy(update=phase.train)
+                later = self._later[number - 1]  # its values are checked, those of `phase` as written
+                own = {name: getattr(later, name) for name in (*CHANGEABLE, "objective")}
+                train = train.model_copy(update={name: getattr(later.train, name) for name in phase.train})
                 changed |= own | {"train": train}
             restart, end = bool(phase.data.get("restart")), start + phase.steps
             config = self.model_copy(update=changed)

@@ -18,6 +18,8 @@ def test_stages_fill_in_what_they_do_not_set(write):
     found = [(s.after_step, s.seq_len, s.global_batch_size, s.micro_batch_size) for s in config.stages]
     assert found == [(0, 128, 32, 16), (5, 512, 32, 16), (8, 512, 64, 8)]
     assert config.longest_row == 512
+    written = load_config(write(LEAST), [f"phases={phases}", "phases.c.train={global_batch_size: 6.4e1}"])
+    assert repr(written.stages[2].global_batch_size) == "64", "values are checked, also of batches"
     assert load_config(write(LEAST), ["train.micro_batch_size=16"]).stages == config.stages[:1]
     assert load_config(write(LEAST)).longest_row == 128
 
@@ -72,6 +74,8 @@ def test_a_key_of_a_phase_is_changed_by_its_name_or_number(write):
         ),
         ("phases.decay.masking.rate=0.3", "phases.decay: masking.rate is not read by objective clm; remove it"),
         ("phases.long.train.micro_batch_size=3", "phases.long: train.global_batch_size (8) must be a multiple of"),
+        ("phases.long.train.micro_batch_size=auto", "phases.1: train.micro_batch_size auto is for the whole run"),
+        ("phases.long.data.restart=maybe", "phases.1: data.restart must be true or false, not 'maybe'"),
         ("phases.long.steps=0", "phases.1.steps must be 1 or more, not 0."),
         ("phases.long.name=end", "phases has two phases with the name 'end'; rename one"),
         ("phases.middle.steps=3", "There is no phase 'middle'; the phases are stable, long, decay, end."),
