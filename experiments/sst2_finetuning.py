@@ -1,7 +1,6 @@
 """Fine-tuning on SST-2: every model of an experiment with the same data, seeds and search of the learning rate."""
 
 import argparse
-import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,14 +66,13 @@ def _run(
         "classification", args.epochs, rate, dropout=args.dropout, init=init, limit=args.examples
     )
     finetuning = Finetuning(folder, settings, files)
-    path = args.work / f"sst2-{name}.json"
-    results = finetuning.open_results(path, None)
+    results = finetuning.open_results(args.work / f"sst2-{name}.json", None)
     for result in finetuning.train_seeds(results, seeds, lambda done, total, line: None):
         accuracy = f"{result.metrics['accuracy']:.4f}"
         print(f"SST-2, {name}, seed {result.seed}: {accuracy}, {result.seconds:.0f} s", flush=True)
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    by_seed = dict(zip(seeds, saved["scores"], strict=True))
-    return Tuned(rate, by_seed, saved["baseline"]["accuracy"], sum(run["seconds"] for run in saved["runs"]))
+    chosen = [result for result in results.results if result.seed in seeds]  # an earlier command may have had more
+    by_seed = {result.seed: result.metrics["accuracy"] for result in chosen}
+    return Tuned(rate, by_seed, results.baseline["accuracy"], sum(result.seconds for result in chosen))
 
 
 def accuracy_table(tuned: Mapping[str, Tuned], reference: str) -> str:

@@ -179,6 +179,8 @@ def evaluate(models: Paths = (), data: PathLike | None = None, **options: Any) -
 
     Returns what the command writes with --json: the results by `models` and `comparisons`.
     """
+    if options.get("suite") and not options.get("out"):  # its results would be lost with the temporary folder
+        raise UserError("A suite keeps its results in a file, and resumes from it. Add out=FILE.")
     with TemporaryDirectory() as temporary:
         results = Path(options.pop("out", None) or Path(temporary, "results.json"))
         run_command_here("evaluate", captured=True, models=models, data=data, out=results, **options)

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from data_prep.common.errors import UserError, library_errors
-from evaluation.finetuning.heads import Example, FinetuneSettings, Head, HeadOutputs
+from evaluation.finetuning.heads import IGNORED, Example, FinetuneSettings, Head, HeadOutputs
 from pretrain.export import load_model, model_config
 
 _WARMUP = 10  # a tenth of the steps
@@ -33,7 +33,7 @@ OnStep = Callable[[str], None]
 
 
 class Diverged(UserError):
-    """The loss is not finite."""
+    """The loss or a prediction is not finite."""
 
 
 @dataclass
@@ -64,10 +64,18 @@ def train_head(
         seed: of the initial weights of the head (of the whole model for init "random"), the order and the dropout.
         before: the heads whose outputs `head.held_out` takes.
 
-    Raises UserError as initial_model, if an example has an id outside the model's vocabulary, or if the loss is not
-    finite.
+    Raises UserError as initial_model, if an example has an id outside the model's vocabulary, or if the loss or a
+    prediction is not finite.
     """
+
+    def read(logits: Any, labels: torch.Tensor) -> torch.Tensor:
+        logits = logits[0] if type(logits) is tuple else logits
+        if not logits[labels != IGNORED].isfinite().all():  # the losses are of the weights before the last step
+            raise Diverged(f"{line}: the predictions are not finite; try a lower learning rate")
+        return head.read(logits)
+
     set_seed(seed)
+    line = ", ".join(filter(None, (f"seed {seed}", head.name)))
     trained = TrainedHead(initial_model(folder, head, settings, tokenizer.pad_token_id))
     check_ids(folder, trained.model, head.examples, tokenizer.pad_token_id)
     with TemporaryDirectory(prefix="maskwright-finetune-") as scratch:
@@ -76,7 +84,7 @@ def train_head(
             _arguments(scratch, settings, len(head.examples), seed),
             _collator(tokenizer, head.examples[0]),
             head.examples,
-            preprocess_logits_for_metrics=lambda logits, _: head.read(logits[0] if type(logits) is tuple else logits),
+            preprocess_logits_for_metrics=read,
         )
 
         def predict() -> HeadOutputs:
@@ -85,7 +93,6 @@ def train_head(
             return trainer.outputs(examples)
 
         trainer.remove_callback(PrinterCallback)  # it prints on stdout
-        line = ", ".join(filter(None, (f"seed {seed}", head.name)))
         trainer.add_callback(_EpochRecord(trained, predict, line, on_step))
         trainer.train()
     return trained

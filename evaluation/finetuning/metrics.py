@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-_FIRST, _INSIDE, _LAST = {"B", "S", "U"}, {"I", "E", "L"}, {"E", "L", "S", "U"}  # label prefixes of entity words
+_FIRST, _INSIDE, _LAST = {"B", "S", "U"}, {"I", "M", "E", "L"}, {"E", "L", "S", "U"}  # label prefixes of entity words
 
 
 def classification_metrics(gold: Sequence[int], predicted: Sequence[int], classes: int) -> dict[str, float]:
@@ -59,7 +59,7 @@ def entities(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """(kind, first word, last word + 1) of each entity.
 
     Same rules as conlleval and seqeval: an entity begins at B- and S-, and at I- and E- if no entity of its kind is
-    open. It ends with E- and S-, and before a word that does not continue it. L- and U- count as E- and S-.
+    open. It ends with E- and S-, and before a word that does not continue it. M- counts as I-, L- and U- as E- and S-.
     """
     kind, begin = None, 0
     for place, label in enumerate([*labels, "O"]):

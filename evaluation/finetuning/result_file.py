@@ -2,7 +2,7 @@
 
 import statistics
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,8 +97,8 @@ class FinetuneResults:
                 f"{path} cannot be written ({error.strerror}). To resume, run the same command again."
             ) from error
 
-    def resume_from(self, path: Path) -> None:
-        """Load the seeds of an earlier file of the same fine-tuning, if it exists.
+    def resume_from(self, path: Path, ignored: Collection[str] = ()) -> None:
+        """Load the seeds of an earlier file of the same fine-tuning, if it exists. ignored: keys that may differ.
 
         Raises UserError if it is another kind of file, or belongs to another fine-tuning.
         """
@@ -114,10 +114,12 @@ class FinetuneResults:
             raise UnusableInput(
                 f"{path} is there, and is no report of a fine-tuning; choose another --json ({error})"
             ) from error
-        changed = [name for name in self.identity if saved.identity.get(name) != self.identity[name]]
+        compared = [name for name in self.identity if name not in ignored]
+        changed = [name for name in compared if saved.identity.get(name) != self.identity[name]]
         if changed:
             raise UnusableInput(
-                f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json"
+                f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json, or "
+                "remove this file"
             )
         if not all(self.metric in result.metrics for result in saved.runs):
             raise UnusableInput(f"{path} has no {self.metric}; choose another --json")

@@ -241,7 +241,7 @@ class SuiteRun:
         place, title = self._place(finetuning, entrant, name), f"{name}, {entrant.name}"
         file, out = place.with_name(f"{place.name}.json"), place if keep_model else None
         place.parent.mkdir(parents=True, exist_ok=True)
-        results = finetuning.open_results(file, out)
+        results = finetuning.open_results(file, out, any_weights=finetuning.settings.init == "random")
         show = lambda step, steps, line: self.show(step, steps, f"{title}, {line}")  # noqa: E731
         is_search = SEARCH_SEED in seeds
         if not is_search:
@@ -252,6 +252,7 @@ class SuiteRun:
             self.say(f"{title}, {how}: {score}, {result.seconds:.0f} s")
             if not is_search:
                 self.on_seed(title, results, entrant)
+        results.results = [each for each in results.results if each.seed in seeds]  # an earlier call may have had more
         return results
 
 

@@ -236,7 +236,7 @@ def _comparisons(comparisons: list[dict[str, Any]]) -> Table:
     rows = []
     for comparison in comparisons:
         name, form = _MEASURES[comparison["measure"]]
-        interval = " to ".join(map(form, comparison["interval"])) if comparison["interval"] else "too few pairs"
+        interval = " to ".join(map(form, comparison["interval"])) if comparison["interval"] else "too few"
         rows.append((comparison["model"], name, form(comparison["difference"]), interval))
     title = f"Difference from {comparisons[0]['with']}, with 95% intervals of a paired bootstrap"
     return text_table(("model", "measure", "difference", "95% interval"), rows, title)

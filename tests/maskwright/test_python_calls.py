@@ -129,6 +129,7 @@ REFUSED: list[tuple[Callable[[Made], Any], str]] = [
     (lambda made: made.data.valid.valid, "has no held-out part"),
     (lambda made: made.data.valid.train, "is the held-out part. Name the folder above it"),
     (lambda made: mw.evaluate(made.run), "Nothing to evaluate on."),
+    (lambda made: mw.evaluate(made.run, suite="suite.yaml"), "A suite keeps its results in a file"),
     (lambda made: mw.evaluate(made.run, made.data.valid, limit=3), "--limit is used only with --pairs."),
     (lambda made: mw.show_masks("a", made.tokenizer, {"masking.rate": 2}), "masking.rate"),
     (lambda made: mw.train(made.config, ["train.steps=3"]), "overrides must be a dictionary"),

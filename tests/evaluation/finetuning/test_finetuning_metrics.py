@@ -71,14 +71,14 @@ def test_entities_are_those_of_conlleval(prefixes):
         assert list(entities(labels)) == chunks_by_conlleval(labels), labels
 
 
-@pytest.mark.parametrize("last, single", ["ES", "LU"])
-def test_single_words_and_last_words_of_entities_count(last, single):
-    """IOBES, and BILOU, which has other letters."""
-    gold = ["B-PER", "I-PER", f"{last}-PER", "O", f"{single}-LOC", f"{single}-LOC"]
+@pytest.mark.parametrize("inside, last, single", ["IES", "MES", "ILU"])
+def test_single_words_and_last_words_of_entities_count(inside, last, single):
+    """IOBES, and BMES and BILOU, which have other letters."""
+    gold = ["B-PER", f"{inside}-PER", f"{last}-PER", "O", f"{single}-LOC", f"{single}-LOC"]
     assert list(entities(gold)) == [("PER", 0, 3), ("LOC", 4, 5), ("LOC", 5, 6)]
-    found = token_metrics([gold], [["B-PER", "I-PER", f"{last}-PER", "O", "O", "O"]])
+    found = token_metrics([gold], [["B-PER", f"{inside}-PER", f"{last}-PER", "O", "O", "O"]])
     assert (found["precision"], found["recall"], found["f1"]) == (1.0, 1 / 3, 0.5)
-    lasts = entities(["B-PER", f"{last}-PER", f"{last}-PER", "I-PER"])
+    lasts = entities(["B-PER", f"{last}-PER", f"{last}-PER", f"{inside}-PER"])
     assert list(lasts) == [("PER", 0, 2), ("PER", 2, 3), ("PER", 3, 4)]
     assert "f1" in token_metrics([["O", f"{single}-LOC"]], [["O", "O"]])
     assert "f1" not in token_metrics([["S----1-S2-", "U---------"]], [["U---------"] * 2]), "parts of speech of Arabic"

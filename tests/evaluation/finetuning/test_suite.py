@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import yaml
+from safetensors.torch import load_file, save_file
 
 from data_prep.common.errors import UserError
 from evaluation.finetuning import Finetuning, experiment, read_suite
@@ -131,6 +132,23 @@ def test_rows_have_one_commit_and_names_of_their_own(folder, monkeypatch):
     table = json.loads((folder / "out.json").read_text())["tasks"]["three"]
     assert (table["train"], table["valid"]) == ("three.tsv@0", "three.tsv@1")
     assert {*table["models"]} >= {"random weights", "random weights as b/model", "random weights as c/model"}
+
+
+def test_rows_of_random_weights_are_shared_with_models_that_come_later(folder, monkeypatch):
+    """Also of a call with fewer seeds, which counts no others."""
+    monkeypatch.setattr(Finetuning, "run_seed", without_training)
+    write_suite(folder, seeds=3)
+    evaluate()
+    shutil.copytree("model", "newer")
+    weights = load_file("newer/model.safetensors")
+    save_file({name: 2 * value for name, value in weights.items()}, "newer/model.safetensors", {"format": "pt"})
+    write_suite(folder, seeds=2)
+    invoke("evaluate", "newer", "model", "--suite", "suite.yaml", "--json", "out.json")
+    rows = json.loads((folder / "out.json").read_text())["tasks"]["three"]["models"]
+    assert {name: len(row["scores"]) for name, row in rows.items()} == {"random weights": 2, "newer": 2, "model": 2}
+    (folder / "three.tsv").write_text((folder / "three.tsv").read_text() + "the ship good\t1\n")
+    with pytest.raises(UserError, match="another train; choose another --json, or remove this file"):
+        evaluate()
 
 
 def test_a_learning_rate_whose_loss_is_not_finite_is_not_chosen(folder, monkeypatch):
