@@ -15,6 +15,7 @@ from pretrain.resuming.resume_state import ResumeState
 # The settings that decide the rows. A stored position is invalid if one of them has changed.
 _ROW_SETTINGS = {
     "data.train (fingerprint)",
+    "data.train (sources)",
     "data.seq_len",
     "data.packing",
     "data.window_blocks",
@@ -22,7 +23,7 @@ _ROW_SETTINGS = {
     "run.seed",
     "plan version",
 }
-_ROWS_OF_PHASE = re.compile(r"phases\..*\.data\.train \(fingerprint\)$")
+_ROWS_OF_PHASE = re.compile(r"phases\..*\.data\.(train \((fingerprint|sources)\)|temperature)$")
 
 
 def start_state(saved: Checkpoint, config: Config, data: Sources) -> ResumeState:

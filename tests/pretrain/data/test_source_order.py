@@ -11,11 +11,12 @@ import pytest
 from data_prep.common.errors import UserError
 from data_prep.common.reading import typed
 from data_prep.format import Dataset, Manifest, ShardWriter, SourceInfo
-from pretrain.checkpoint import Identity
+from pretrain.checkpoint import Checkpoint, Identity
 from pretrain.config import Config
 from pretrain.data import BatchStage, Loader, MixturePosition, Sources
 from pretrain.data.quotas import Quotas
 from pretrain.data.source_order import SourceOrder, sources_of
+from pretrain.resuming import ResumeState, checkpoint_state, start_state
 from tests.support.datasets import tokenizer_info
 from tests.support.runs import VOCAB_SIZE, config_file, metric, succeed, tiny_config
 
@@ -138,6 +139,36 @@ def test_a_run_does_not_resume_with_other_sources(tmp_path):
     assert changed == [False, True, True]
     plain = config_of(tmp_path, train=configs[0].data.train[0].path)
     assert not any("sources" in name for name in Identity.of(plain, Sources.open(plain)).settings)
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_a_run_that_may_resume_with_other_shares_goes_on_at_the_next_start(tmp_path):
+    path = str(named_set(tmp_path / "train", SIZES).path)
+
+    def configured(train: object, late: dict[str, object] | None, **settings: object) -> Config:
+        phases = [{"name": "one", "steps": 30}, {"name": "two", "steps": 30, "data": late}]
+        return config_of(tmp_path, train=train, phases=phases if late else [], train__steps=60, **settings)
+
+    def weighted(en: int) -> object:
+        return [{"path": path, "sources": {"en": en, "de": 1, "eu": 1}}]
+
+    plain, by_weight = configured(path, None), configured(weighted(1), {"train": weighted(2)})
+    by_size = configured(path, {"temperature": 3}, data__temperature=2)
+    position = typed(MixturePosition, {"dealt": 320, "sources": [{"epoch": 0, "window": 20, "row": 3}]})
+    next_start = typed(MixturePosition, {"dealt": 320, "sources": [{"epoch": 1}]})
+    for before, *changed in (
+        (by_weight, plain, configured(weighted(5), {"train": weighted(2)}), configured(weighted(1), {"seq_len": 16})),
+        (by_size, plain, configured(path, {"temperature": 4}, data__temperature=2)),
+    ):
+        state = checkpoint_state(before, Sources.open(before), ResumeState(40, position))
+        saved = Checkpoint(tmp_path, 40, json.loads(json.dumps(state)), {})
+        assert start_state(saved, before, Sources.open(before)).position == position
+        for now in changed:
+            sources = Sources.open(now)
+            assert start_state(saved, now, sources).position == next_start
+            loader = Loader.for_training(now, sources, BatchStage.of_run(now, 1), rank=0)
+            assert len(loader.step(40, next_start).batches) == 1
+            loader.close()
 
 
 def test_held_out_rows_of_a_source_hold_nothing_else(tmp_path):
