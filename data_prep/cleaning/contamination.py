@@ -1,6 +1,6 @@
 """Find documents that contain text of an evaluation set, by shared n-grams (Brown et al. 2020, GPT-3, appendix C)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -28,10 +28,10 @@ class Grams:
     by_words: dict[int, np.ndarray]
 
     @classmethod
-    def of_files(cls, paths: Iterable[Path], n: int) -> tuple["Grams", list[str]]:
-        """The n-grams of evaluation files, and a note if texts are too short."""
-        least = min(MIN_WORDS, n)
-        grams, skipped = evaluation_grams((text for path in paths for text in evaluation_texts(path)), n, least)
+    def of_files(cls, paths: Iterable[Path], n: int, normalized: Callable[[str], str]) -> tuple["Grams", list[str]]:
+        """The n-grams of evaluation files, in the Unicode form of documents, and a note if texts are too short."""
+        least, texts = min(MIN_WORDS, n), (text for path in paths for text in evaluation_texts(path))
+        grams, skipped = evaluation_grams(map(normalized, texts), n, least)
         note = f"{skipped:,} evaluation texts have fewer than {least} words and are not looked for"
         return grams, [note] if skipped else []
 

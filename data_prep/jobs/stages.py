@@ -233,7 +233,7 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
     out, cache = request.out, request.cache
     settings, notes, grams = request.settings, list[str](), b""
     if request.evaluation:
-        found, notes = Grams.of_files(request.evaluation, request.evaluation_ngram)
+        found, notes = Grams.of_files(request.evaluation, request.evaluation_ngram, settings.cleaning.normalized)
         grams = found.to_bytes()
         settings = replace(settings, evaluation_sha256=hashlib.sha256(grams).hexdigest())
     plan = open_plan(out, info, settings)

@@ -91,3 +91,14 @@ def test_a_folder_that_cannot_be_read_is_refused(prep, tmp_path):
     (tmp_path / "text/a.jsonl").write_bytes(GOOD)
     (tmp_path / "text/inner").chmod(0)
     assert "Permission denied" in prep("run", tmp_path / "out", "--input", tmp_path / "text")[1]
+
+
+def test_evaluation_texts_are_compared_in_the_normal_form_of_the_documents(prep, tmp_path):
+    text = "\uff4eever mind the \uff4fthers by carolyn wells never mind some little meaning the blades"
+    (tmp_path / "a.jsonl").write_bytes(jsonl([text, "some others " * 9]))
+    (tmp_path / "eval.txt").write_text(text)
+    for form in ("none", "nfkc"):
+        options = ["--input", tmp_path / "a.jsonl", "--decontaminate", tmp_path / "eval.txt", "--normalize", form]
+        code, said = prep("run", tmp_path / form, *options, "--allow-unknown", "--workers", 1)
+        assert code == 0
+        assert "left out: 1 contaminated" in said
