@@ -54,7 +54,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
 
     def __init__(
         self,
-        train: str | Sequence[str | Mapping[str, Any]],
+        train: str | os.PathLike[str] | Sequence[str | Mapping[str, Any]],
         batch_size: int,
         seq_len: int = 128,
         rows: Literal["packed", "padded"] = "packed",
@@ -70,6 +70,8 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         super().__init__()
         now = _process()
         self._rank, world_size = now[0] if rank is None else rank, world_size or now[1]
+        if not 0 <= self._rank < world_size:
+            raise UserError(f"rank is {self._rank}, but {world_size} processes have 0 to {world_size - 1}; give both")
         self._steps, self._rows, self._local, self._first = steps, rows, local_attention, first_position
         settings = {
             "run": {"dir": ".", "seed": seed},
@@ -77,7 +79,9 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
             "masking": dict(masking or {}),
             "train": {"steps": steps or 1, "global_batch_size": batch_size * world_size},
         }
-        self._config = load_config(None, [f"{name}={json.dumps(section)}" for name, section in settings.items()])
+        # Not as ASCII: YAML would read the two escapes of a rare character as two characters.
+        words = [json.dumps(section, ensure_ascii=False, default=os.fspath) for section in settings.values()]
+        self._config = load_config(None, [f"{name}={word}" for name, word in zip(settings, words, strict=True)])
         self._stages = BatchStage.of_run(self._config, world_size)
         if steps is None and isinstance(self._config.masking.rate, SettingSchedule):
             raise UserError("masking.rate follows a schedule, which needs its length; give steps")
@@ -87,6 +91,11 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         self._settings = {"seed": seed, "data": sources.fingerprint, "rows": rows, "seq_len": seq_len}
         self._settings |= {"masking": self._config.masking.model_dump(mode="json")}
         self._settings |= {"batch_size * world_size": batch_size * world_size}
+        several: dict[str, Any] = {"shares of train": sources.shares()}
+        several["order of strategies"] = [*self._config.masking.weights]
+        self._settings |= {name: values for name, values in several.items() if len(values) > 1}
+        if mixed := sources.mixed():
+            self._settings["sources of train"] = [order.digest for order in mixed.values()]
         self._start = MixturePosition(0, ()).of_sources(len(sources.datasets))
         self._batches, self._known = 0, (0, self._start)
 
@@ -143,10 +152,11 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
             batches, then = typed(int, state["batches"]), flat(typed(dict[str, Any], state["settings"]))
         except (KeyError, TypeError, ValueError):
             raise wrong from None
-        for name, now in flat(self._settings).items():
-            if then.get(name) != now:
-                was = reprlib.repr(then.get(name))
-                raise UserError(f"the state is of another stream: {name} was {was} and is {reprlib.repr(now)}")
+        now = flat(self._settings)
+        for name in {**now, **then}:
+            if then.get(name) != now.get(name):
+                was, value = reprlib.repr(then.get(name)), reprlib.repr(now.get(name))
+                raise UserError(f"the state is of another stream: {name} was {was} and is {value}")
         rows = batches * self._config.train.global_batch_size
         if (len(position.sources), position.dealt) != (len(self._start.sources), rows):
             raise wrong

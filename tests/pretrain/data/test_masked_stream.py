@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from transformers import BertConfig, ModernBertConfig, RobertaConfig
 from data_prep.common.errors import UserError
 from pretrain.config_files import load_config
 from pretrain.data import BatchStage, Loader, MaskedStream, MixturePosition, Sources
+from tests.pretrain.data.test_source_order import named_set
 from tests.support import runs
 from tests.support.datasets import make_dataset
 
@@ -164,6 +166,28 @@ def test_what_cannot_work_is_refused(data, tmp_path):
         stream(data, seed=1).load_state_dict(state)
     with pytest.raises(UserError, match="not the state"):
         stream(data).load_state_dict({"batches": 3})
+    with pytest.raises(UserError, match=r"rank is 1, but 1 processes have 0 to 0"):
+        stream(data, rank=1)
+
+
+def test_a_state_of_other_shares_is_refused(data, tmp_path):
+    def mixed(first, second, path=tmp_path / "ships \U0001f6a2"):
+        return MaskedStream([{"path": str(data / "train"), "weight": first}, {"path": str(path), "weight": second}], 4)
+
+    shutil.copytree(data / "train", tmp_path / "ships \U0001f6a2")
+    state = json.loads(json.dumps(mixed(3, 1).state_dict()))
+    mixed(6, 2).load_state_dict(state)
+    with pytest.raises(UserError, match=r"shares of train was \[3072, 1024\] and is \[1024, 3072\]"):
+        mixed(1, 3).load_state_dict(state)
+    words, spans = ({"strategy": dict.fromkeys(names, 1)} for names in (("token", "span"), ("span", "token")))
+    state = stream(data, masking=words).state_dict()
+    with pytest.raises(UserError, match="order of strategies was"):
+        stream(data, masking=spans).load_state_dict(state)
+    sources = named_set(tmp_path / "named", {"en": 9, "de": 5}).path
+    by_source = {n: MaskedStream([{"path": str(sources), "sources": {"en": n, "de": 1}}], 4, 32) for n in (1, 2)}
+    for other in (by_source[2], MaskedStream(sources, 4, 32)):
+        with pytest.raises(UserError, match="sources of train was"):
+            other.load_state_dict(by_source[1].state_dict())
 
 
 @pytest.mark.parametrize(
