@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from data_prep.common.errors import UserError
 from data_prep.common.files import HashedFile, atomic_writer, write_file
 from data_prep.format.manifest import ShardInfo
 from data_prep.format.shard_format import (
@@ -21,6 +22,7 @@ from data_prep.format.shard_format import (
     FORMAT_VERSION,
     INDEX_HEADER,
     INDEX_MAGIC,
+    MAX_IDS_BYTES,
     RECORDS,
     TARGETS_VERSION,
     block_key,
@@ -157,6 +159,11 @@ class ShardWriter:
                 members[name] = np.packbits(np.concatenate(pending[name]), bitorder="little")
         if pending["ids"]:
             members["ids"] = orjson.dumps(pending["ids"])
+            if len(members["ids"]) > MAX_IDS_BYTES:
+                raise UserError(
+                    f"The ids of {len(lengths):,} documents have {len(members['ids']):,} bytes, more than the "
+                    f"{MAX_IDS_BYTES:,} that a block can hold. Leave out --id-field, or name a field with shorter ids."
+                )
         size = sum(len(part) if isinstance(part, bytes) else part.nbytes for part in members.values())
         if self._shard is not None and self._shard.tar.bytes + size > self._shard_bytes:
             self._close_shard()

@@ -93,7 +93,7 @@ def batch_rows(batch: pa.RecordBatch, part: InputRange, row_bytes: int) -> Itera
         bad: dict[int, str] = {}
         if options.other_field:
             others, bad = _strings(_column(batch, options.other_field), part)
-        ids = _plain(_column(batch, options.id_field)).to_pylist() if options.id_field else None
+        ids = _readable(_column(batch, options.id_field)).to_pylist() if options.id_field else None
     except (pa.ArrowException, UnicodeDecodeError) as error:
         reason = f"the {batch.num_rows} table rows from here on are damaged: {first_line(error)}"
         yield SourceRow(line + 1, "", reason, bytes=batch.num_rows * row_bytes)
@@ -123,9 +123,7 @@ def _strings(column: pa.Array, part: InputRange) -> tuple[list[str | None], dict
     """The texts, and by index the reasons why a text that is not null is missing."""
     reasons: dict[int, str] = {}
     try:
-        plain = _plain(column)
-        if not pa.types.is_string(plain.type) and not pa.types.is_large_string(plain.type):
-            plain = plain.cast(pa.large_string())  # views, and bytes, whose UTF-8 this validates
+        plain = _readable(column)
         texts = plain.to_pylist()
     except pa.ArrowInvalid:
         # Invalid UTF-8 or offsets. As bytes, only the offsets can be invalid, and they raise again.
@@ -152,6 +150,13 @@ def _plain(column: pa.Array) -> pa.Array:
     column = column.storage if isinstance(column, pa.ExtensionArray) else column
     column.validate(full=True)
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _readable(column: pa.Array) -> pa.Array:
+    """As `_plain`, with views and bytes as strings. Raises ArrowInvalid also for bytes that are not UTF-8."""
+    plain = _plain(column)
+    is_other = not (pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type))
+    return plain.cast(pa.large_string()) if is_other and not pa.types.is_integer(plain.type) else plain
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:

@@ -77,6 +77,8 @@ def test_strings_of_other_programs_are_read(tmp_path, kind):
     pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
     rows = [(row.text, row.reason) for row in read(tmp_path / "a.parquet")]
     assert rows == [("one", ""), ("é", ""), ("", "field 'text' is null")]
+    pq.write_table(pa.table({"text": ["a", "b", "c"], "id": column}), tmp_path / "a.parquet")
+    assert [row.id for row in read(tmp_path / "a.parquet", Options(id_field="id"))] == ["one", "é", None]
 
 
 def test_unfit_columns_are_refused_with_a_sentence(tmp_path):
