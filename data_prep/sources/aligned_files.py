@@ -1,10 +1,10 @@
 """Two text files whose lines belong together, `pair:SOURCE,TARGET`: a text and its translation in each line."""
 
 import contextlib
-from collections import deque
+import heapq
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import attrgetter
 
 from data_prep.common.errors import UserError
@@ -19,7 +19,7 @@ def sides_of(pair: SourceInput) -> list[SourceInput]:
 
 
 def read_aligned(part: InputRange) -> Iterator[SourceRow]:
-    """A row for each line of the source that is not blank, with the same line of the target.
+    """A row for each line that has text in one of the files: the source, with the same line of the target.
 
     Raises UserError at the end if the files have different numbers of lines, or one cannot be opened.
     """
@@ -31,16 +31,15 @@ def read_aligned(part: InputRange) -> Iterator[SourceRow]:
             path = stack.enter_context(part.cache.local(source.location))
             sides.append(InputRange(source, 0, path.stat().st_size, options, part.cache, part.max_bytes))
             rows.append(_whole_lines(read_text_rows(path, sides[-1]), part.max_bytes))
-        target = next(rows[1], None)
-        for row in rows[0]:
-            while target is not None and target.line < row.line:
-                target = next(rows[1], None)
-            same = target if target is not None and target.line == row.line else SourceRow(row.line, "")
+        tagged = [zip(repeat(side), of_side, strict=False) for side, of_side in enumerate(rows)]
+        merged = heapq.merge(*tagged, key=lambda item: item[1].line)
+        for line, found in groupby(merged, key=lambda item: item[1].line):
+            given = dict(found)
+            row, same = (given.get(side, SourceRow(line, "")) for side in (0, 1))
             part.bytes_read, part.text_bytes, part.lines = _totals(sides)
             reason = row.reason or (same.reason and f"target: {same.reason}")
             size = row.bytes + same.bytes + len(row.text.encode()) + len(same.text.encode()) if reason else 0
             yield row._replace(reason=reason, other=same.text, bytes=size)
-        deque(rows[1], maxlen=0)
     part.bytes_read, part.text_bytes, part.lines = _totals(sides)
     lines = [side.lines for side in sides]
     if lines[0] != lines[1]:

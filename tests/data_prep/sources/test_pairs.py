@@ -86,7 +86,7 @@ def test_pairs_that_are_left_out_are_counted_and_a_changed_target_is_noticed(tmp
     settings = PreparationSettings(max_pair_tokens=5)
     prepared = prepare_files([value], tokenizer, tmp_path / "out", settings=settings)
     assert documents_of(Dataset(tmp_path / "out")) == [[5, 6, SEP, 5, 6], [5, SEP, 8, 9, 6]]
-    assert prepared.manifests[tmp_path / "out"].left_out() == {"empty": 1, "long pair": 1}
+    assert prepared.manifests[tmp_path / "out"].left_out() == {"empty": 2, "long pair": 1}
     (tmp_path / "b.txt").write_text("sail\n" * 5)
     with pytest.raises(UserError, match="has changed or is not given now"):
         prepare_files([value], tokenizer, tmp_path / "out", settings=settings)
@@ -112,15 +112,16 @@ def test_files_with_different_numbers_of_lines_are_refused(tmp_path, tokenizer, 
 
 
 def test_unreadable_lines_of_either_file_are_listed(tmp_path, tokenizer):
-    value = aligned(tmp_path, ["the", "ship", "sail"], ["the", "ship", "sail"])
-    for name, line in (("a", 0), ("b", 1)):
+    value = aligned(tmp_path, ["the", "ship", "sail", ""], ["the", "ship", "sail", "the"])
+    for name, line in (("a", 0), ("b", 1), ("b", 3)):
         lines = (tmp_path / f"{name}.txt").read_bytes().split(b"\n")
         lines[line] = b"\xff"
         (tmp_path / f"{name}.txt").write_bytes(b"\n".join(lines))
     prepare_files([value], tokenizer, tmp_path / "out")
     assert documents_of(Dataset(tmp_path / "out")) == [[8, SEP, 8]]
     rows = [json.loads(line) for line in (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()]
-    assert [(row["line"], row["reason"][:15]) for row in rows] == [(1, "invalid UTF-8 a"), (2, "target: invalid")]
+    target = "target: invalid"
+    assert [(row["line"], row["reason"][:15]) for row in rows] == [(1, "invalid UTF-8 a"), (2, target), (4, target)]
 
 
 def test_inputs_that_are_no_pair_are_refused(tmp_path, tokenizer):
