@@ -139,8 +139,8 @@ def _jsonl_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
                 text, id, other = get_text(value), get_id(value), get_other(value)
             except (LookupError, TypeError):
                 text = id = other = None
-            except ValueError as error:
-                text, id, other = _lenient(line, error, get_text, get_id, get_other)
+            except ValueError:
+                text, id, other = _lenient(line, get_text, get_id, get_other)
             if type(text) is str and type(id) in id_types and type(other) is other_type:
                 yield new(SourceRow, (number, text, "", id, other, 0))
             elif isinstance(line, int):
@@ -150,24 +150,32 @@ def _jsonl_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
         part.lines = number
 
 
-def _lenient(line: bytes | int, error: ValueError, *getters: Callable[[Any], Any]) -> list[Any]:
-    """The values of a line with the numbers NaN and Infinity, which other programs write, and strict JSON forbids.
+def _parsed(line: bytes | int) -> Any:
+    """The value of a JSON line. NaN and Infinity, which others write, are allowed. Raises orjson.JSONDecodeError."""
+    try:
+        return orjson.loads(line)  # type: ignore[arg-type]
+    except orjson.JSONDecodeError as error:
+        if not isinstance(line, int) and _NO_NUMBER.search(line) and "ecursion" not in str(error):
+            with contextlib.suppress(ValueError, RecursionError):
+                # Without an encoding, json would guess one. An integer beyond 64 bits is a float, as for orjson.
+                return json.loads(line.decode(), parse_int=orjson.loads)
+        raise
 
-    Returns None for each value if the line has no such number, or is no JSON.
-    """
-    if not isinstance(line, int) and _NO_NUMBER.search(line) and "ecursion" not in str(error):
-        with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
-            value = json.loads(line.decode())  # without an encoding, json would guess one
-            fields = [get(value) for get in getters]
-            if not any(isinstance(field, str) and _SURROGATE.search(field) for field in fields):
-                return fields
+
+def _lenient(line: bytes | int, *getters: Callable[[Any], Any]) -> list[Any]:
+    """The values of a line that strict JSON forbids (`_parsed`); None for each if it has not all of them."""
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        value = _parsed(line)
+        fields = [get(value) for get in getters]
+        if not any(isinstance(field, str) and _SURROGATE.search(field) for field in fields):
+            return fields
     return [None] * len(getters)
 
 
 def _why_not(number: int, line: bytes, options: Options) -> str:
     """Why a line is no document, with advice."""
     try:
-        value = orjson.loads(line)
+        value = _parsed(line)
     except orjson.JSONDecodeError as error:
         return _why_no_json(number, line, error)
     if not isinstance(value, dict):
@@ -183,7 +191,8 @@ def _why_not(number: int, line: bytes, options: Options) -> str:
         getter(options.id_field)(value)
     except (LookupError, TypeError):
         return f"id field {options.id_field!r} is missing"
-    return f"id field {options.id_field!r} is neither a string nor an integer"
+    id_problem = f"id field {options.id_field!r} is neither a string nor an integer"
+    return id_problem if options.id_field else "a character is cut in half"
 
 
 def _why_no_json(number: int, line: bytes, error: orjson.JSONDecodeError) -> str:

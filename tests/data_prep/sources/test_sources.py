@@ -257,6 +257,8 @@ ARRAY = json.dumps([{"text": "one"}], indent=1).encode()
             "not a string, but an object; to read a key of it, name text.KEY",
         ),
         ("half.jsonl", b'{"text": "\\ud83d"}', 0, "a character is cut in half"),
+        ("nan.jsonl", b'{"txt": "a", "score": NaN}', 0, "field 'text' is missing"),
+        ("half.nan.jsonl", b'{"text": "\\ud83d", "score": NaN}', 0, "a character is cut in half"),
     ],
 )
 def test_the_reason_names_the_broken_rule_and_the_remedy_and_all_bytes_are_counted(tmp_path, name, data, read, words):
@@ -274,6 +276,11 @@ def test_json_and_compression_of_other_programs_are_read(tmp_path):
     data = b'{"text": "one", "score": NaN, "more": [-Infinity]}\r\n{"text": "x", "text": "two"}'
     path = write(tmp_path / "a.jsonl", data)
     assert [(row.text, row.reason) for row in open_all(path)] == [("one", ""), ("two", "")]
+    ids = write(
+        tmp_path / "ids.jsonl", b"".join(b'{"text": "a", "id": %d, "n": NaN}\n' % n for n in (2**64 - 1, 2**64))
+    )
+    wrong = "id field 'id' is neither a string nor an integer"
+    assert [(row.id, row.reason) for row in open_all(ids, Options(id_field="id"))] == [(2**64 - 1, ""), (None, wrong)]
     long = zstandard.ZstdCompressionParameters.from_level(1, window_log=31, enable_ldm=True)
     compressor = zstandard.ZstdCompressor(compression_params=long)
     with (tmp_path / "a.jsonl.zst").open("wb") as file, compressor.stream_writer(file) as writer:
