@@ -38,7 +38,7 @@ class TokenWeights:
         counts[[id for id, text in self._texts.items() if not text.startswith(" ")]] = 0
         counts[self._signs] = 0
         weights = np.ones(self._size)
-        weights[np.argsort(-counts, kind="stable")[:most_frequent]] = 0
+        weights[np.argsort(-counts, kind="stable")[: min(most_frequent, np.count_nonzero(counts))]] = 0
         weights[self._signs] = 0
         return weights
 

@@ -60,7 +60,7 @@ def _read(file: Path) -> list[tuple[str, float]]:
     """Words with their weights, 1 by default."""
     from data_prep.common.reading import read_bytes
 
-    lines = read_bytes(file, 1 << 30).decode(errors="replace").splitlines()
+    lines = read_bytes(file, 1 << 30).decode("utf-8-sig", errors="replace").splitlines()
     rows = [line.split("\t") for line in lines if line.strip()]
     try:
         return [(row[0], float(row[1]) if len(row) > 1 else 1.0) for row in rows if row[0].strip()]

@@ -54,7 +54,7 @@ def test_rarer_tokens_have_higher_weights(ships, tmp_path):
 def test_words_have_the_mean_of_their_weights(ships, tmp_path):
     """`Ship` is the same word to this tokenizer; `ships`, `s` and `boat` are not one token that begins a word."""
     file = tmp_path / "words.txt"
-    file.write_text("sail\t2\n\nship\t3\nShip\t4\nships\ns\nboat\t7\nthe\n")
+    file.write_text("\ufeffsail\t2\n\nship\t3\nShip\t4\nships\ns\nboat\t7\nthe\n")
     weights, said = made(ships, tmp_path, "--words", file, "--other", 0.25)
     assert weights == [0.25] * 5 + [1, 3.5, 0.25, 2, 0.25, 0.25]
     assert "left out: 3 lines whose word is not one token" in said
@@ -78,6 +78,8 @@ def test_content_words_are_neither_frequent_nor_signs(signs, tmp_path):
     weights, _ = made(signs, tmp_path, "--content", 2)
     assert [id for id, weight in enumerate(weights) if not weight] == [5, 6, 8, 9, 10, 13]
     assert {*weights} == {0.0, 1.0}
+    weights, _ = made(signs, tmp_path, "--content", 100)
+    assert [id for id, weight in enumerate(weights) if not weight] == [5, 6, 8, 9, 10, 11, 12, 13]
 
 
 def test_what_cannot_be_made_is_refused(ships, tmp_path):
