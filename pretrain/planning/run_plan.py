@@ -260,10 +260,8 @@ class Planner:
 
 def micro_batch_sizes(config: Config, processes: int) -> list[int]:
     """Micro-batch sizes that are valid in every stage, largest first."""
-    if any(stage.micro_batch_size for stage in config.stages[1:]):  # later stages have their own size
-        rows = [config.train.global_batch_size // processes]
-    else:
-        rows = [stage.global_batch_size // processes for stage in config.stages]
+    own = next((n for n, phase in enumerate(config.phases) if n and "micro_batch_size" in phase.train), None)
+    rows = [stage.global_batch_size // processes for stage in config.stages[:own]]  # later ones have their own size
     fitting = [micro for micro in range(min(rows), 0, -1) if all(count % micro == 0 for count in rows)]
     block = math.lcm(*(phase.config.block_rows for phase in config.run_phases))
     return [micro for micro in fitting if micro % block == 0] or fitting
@@ -292,6 +290,8 @@ def _changes(config: Config) -> Iterator[tuple[str, Config]]:
 
 def _with(config: Config, **sections: dict[str, Any]) -> Config:
     values = config.model_dump(mode="json", exclude_unset=True)
+    for first in values.get("phases", [])[:1]:  # its size, which the config has too, would win
+        first.get("train", {}).pop("micro_batch_size", None)
     return Config.model_validate(values | {name: values.get(name, {}) | new for name, new in sections.items()})
 
 

@@ -57,6 +57,21 @@ def test_the_size_fits_every_stage():
     assert [phase.rows for phase in phases] == [96, 40], "the position in the stream depends on these alone"
 
 
+@pytest.mark.parametrize("size", [None, 4])
+def test_a_phase_with_its_own_size_does_not_decide_for_those_before(size):
+    later = {"name": "b", "steps": 25, "train": {"global_batch_size": 40}}
+    own = {"name": "c", "steps": 25, "train": {"global_batch_size": 96, "micro_batch_size": 2}}
+    given = config(size, phases=[{"name": "a", "steps": 50}, later, own])
+    assert micro_batch_sizes(given, 2) == [4, 2, 1]
+    assert [stage.micro for stage in BatchStage.of_run(with_micro_batch(given, 4), 2)] == [4, 4, 2]
+
+
+def test_another_size_replaces_the_one_of_the_first_phase():
+    first = {"name": "a", "steps": 50, "train": {"micro_batch_size": 48}}
+    given = config(phases=[first, {"name": "b", "steps": 50}])
+    assert [stage.micro for stage in BatchStage.of_run(with_micro_batch(given, 12), 2)] == [12, 12]
+
+
 @dataclass(frozen=True)
 class Run:
     """The parts of a run that decide its micro-batch."""
