@@ -242,13 +242,19 @@ def test_the_least_recently_used_pieces_make_room(tmp_path):
         assert use(cache, name, 1000, fetched) == name.encode() * 1000
         time.sleep(0.01)
     assert "".join(fetched) == "abcb"
-    left_over = tmp_path / "entries" / f".x.{os.uname().nodename}.{2**22 + 1}.tmp"  # of a process that has exited
-    left_over.write_bytes(b"x" * 700)
+    ended = f"{os.uname().nodename}.{2**22 + 1}.tmp"  # of a process that has exited
+    left_over = tmp_path / "entries" / f".{key('a')}-7-part.{ended}"
+    others = [tmp_path / "entries" / name for name in ("x", ".profile", f".x.{ended}")]
+    for path in (left_over, *others):
+        path.write_bytes(b"x" * 700)
+        os.utime(path, (0, 0))
     (tmp_path / "locks" / "bytes").write_text("nonsense")
     assert use(cache, "d", 1500, fetched) == b"d" * 1500
     assert not left_over.exists()
-    assert {path.name[0] for path in (tmp_path / "entries").iterdir()} == {"b", "d"}
-    assert sum(path.stat().st_size for path in (tmp_path / "entries").iterdir()) <= 2500
+    left = {*(tmp_path / "entries").iterdir()}
+    assert {*others} < left, "only files of the cache are removed"
+    assert {path.name[0] for path in left - {*others}} == {"b", "d"}
+    assert sum(path.stat().st_size for path in left - {*others}) <= 2500
 
 
 def test_a_full_disk_makes_the_cache_give_way(tmp_path, monkeypatch):
