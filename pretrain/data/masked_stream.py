@@ -91,11 +91,9 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         self._settings = {"seed": seed, "data": sources.fingerprint, "rows": rows, "seq_len": seq_len}
         self._settings |= {"masking": self._config.masking.model_dump(mode="json")}
         self._settings |= {"batch_size * world_size": batch_size * world_size}
-        several: dict[str, Any] = {"shares of train": sources.shares()}
-        several["order of strategies"] = [*self._config.masking.weights]
+        several: dict[str, list[Any]] = {"shares": sources.shares(), "strategies": [*self._config.masking.weights]}
         self._settings |= {name: values for name, values in several.items() if len(values) > 1}
-        if mixed := sources.mixed():
-            self._settings["sources of train"] = [order.digest for order in mixed.values()]
+        self._settings |= {f"sources {number}": order.digest for number, order in enumerate(sources.mixed().values())}
         self._start = MixturePosition(0, ()).of_sources(len(sources.datasets))
         self._batches, self._known = 0, (0, self._start)
 
