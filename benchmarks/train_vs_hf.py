@@ -26,11 +26,13 @@ from data_prep.format import Dataset
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache
 from data_prep.tokenizer import CorpusSample
+from pretrain.config import DataConfig
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.run import JournalReader
 
 SEQ_LEN, BATCH_SIZE, RATE, SEED = 128, 32, 0.15, 7
+WINDOW_BLOCKS = DataConfig.model_fields["window_blocks"].default
 LR, BETAS, EPS, WEIGHT_DECAY, GRAD_CLIP, LR_WARMUP = 5e-4, (0.9, 0.98), 1e-6, 0.01, 1.0, 10
 LAYERS, HIDDEN, HEADS, INTERMEDIATE = 4, 256, 4, 1024
 
@@ -204,7 +206,7 @@ def measure_maskwright(here: Path, data: Path, args: argparse.Namespace) -> Meas
 
 def tokens_of_steps(data: Path, config: dict[str, Any], first: int, last: int) -> tuple[int, int]:
     """Tokens with and without [CLS] and [SEP] in steps first .. last - 1 (from 0), counted from the rows themselves."""
-    stream = RowStream(BlockReader(Dataset(data)), config["run"]["seed"], 64, "best_fit")
+    stream = RowStream(BlockReader(Dataset(data)), config["run"]["seed"], WINDOW_BLOCKS, "best_fit")
     _, position = stream.take(Position(), first * BATCH_SIZE, SEQ_LEN)
     parts, _ = stream.take(position, (last - first) * BATCH_SIZE, SEQ_LEN)
     lengths = np.concatenate([part.window.pieces(part.numbers)[1] for part in parts])

@@ -181,8 +181,7 @@ def arms_of(path: Path, sentences: Sequence[Sentence], samples: int) -> list[Arm
     """The trees of a model, by score."""
     scorer = PairScorer(path, samples)
     scores = [scorer(sentence, number) for number, sentence in enumerate(sentences)]
-    name = model_folder(path).name
-    return [Arm.of(f"{name}, {title}", [of[key] for of in scores], sentences) for key, title in SCORES.items()]
+    return [Arm.of(f"{path.name}, {title}", [of[key] for of in scores], sentences) for key, title in SCORES.items()]
 
 
 class PairScorer:

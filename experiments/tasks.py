@@ -42,7 +42,8 @@ the choice. The 95% intervals (Student's t) are over seeds of fine-tuning: not o
 
 def _task(args: argparse.Namespace, name: str, suite: Suite, of_task: Mapping[str, Any]) -> str:
     task, metric = suite.tasks[name], of_task["metric"]
-    names = {str(model): model.name for model in args.models}
+    short = [model.name for model in args.models]
+    names = {str(model): model.name for model in args.models if short.count(model.name) == 1}
     rows = []
     for model, row in sorted(of_task["models"].items(), key=lambda item: "above_random" not in item[1]):
         interval = " to ".join(f"{100 * bound:.1f}" for bound in row["interval"] or ())

@@ -9,7 +9,6 @@ again. Needs sacrebleu: pip install '.[benchmark]'.
 
 import argparse
 import json
-import time
 from pathlib import Path
 
 import yaml
@@ -25,6 +24,7 @@ from experiments.common import (
     options,
     read_text_lines,
     run,
+    run_minutes,
     table,
     write_page,
 )
@@ -77,7 +77,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def train(args: argparse.Namespace) -> None:
-    """Train and export; seconds of the training go to train.json."""
+    """Train and export, unless that is done."""
     if (args.work / "model").exists():
         return
     size = {"layers": args.layers, "hidden": args.hidden, "heads": 4, "intermediate": 3 * args.hidden // 2}
@@ -94,9 +94,7 @@ def train(args: argparse.Namespace) -> None:
         "track": {"uri": "none"},
     }
     (args.work / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    begin = time.perf_counter()
     maskwright(args, "train", "config.yaml", "--procs", args.procs)
-    write_json(args.work / "train.json", {"seconds": round(time.perf_counter() - begin)})
     maskwright(args, "export", "run", "--out", "model")
 
 
@@ -124,14 +122,13 @@ def page(args: argparse.Namespace, scores: list[list[str]], how: str, sources: i
     last = [values for values in metrics if "eval/loss" in values][-1]
     trained = [values["train/loss"] for values in metrics if "train/loss" in values][-_LAST:]
     facts = json.loads((args.work / "data/train/manifest.json").read_text())["totals"]
-    minutes = json.loads((args.work / "train.json").read_text())["seconds"] / 60
     epochs = args.steps * 16 * _SLOTS / (facts["tokens"] + 2 * facts["documents"])
     return f"""# Translation
 
 A ModernBERT of {args.layers} layers x {args.hidden} learns to translate with `objective: prefix`, from
 {args.train[0].name} to {args.train[1].name}: {facts["documents"]:,} pairs,
-{args.steps:,} steps of 16 rows of {_SLOTS} slots, about {epochs:.1f} epochs. This took {minutes:.0f} minutes in one
-thread at a low priority, beside other work. Then it translates the {sources:,} sources of
+{args.steps:,} steps of 16 rows of {_SLOTS} slots, about {epochs:.1f} epochs. Its steps took
+{run_minutes(args.work / "run"):.0f} minutes in one thread. Then it translates the {sources:,} sources of
 {args.valid[0].name} greedily. One training run.
 
 {table(["", "BLEU", "chrF"], *scores)}

@@ -78,8 +78,7 @@ def main() -> None:
     tuned = {kind: fine_tune(args, kind, args.work / kind) for kind in KINDS}
     tuned["random embeddings"] = fine_tune(args, "random-embeddings", args.work / "CBOW", init="random")
     for name in args.models:
-        folder = model_folder(Path(name))
-        tuned[folder.name] = fine_tune(args, folder.name, folder)
+        tuned[Path(name).name] = fine_tune(args, Path(name).name, model_folder(Path(name)))
     report(args, dataset, pairs, asked, needed, tables, tuned, sum(counts.values()))
 
 
@@ -184,7 +183,7 @@ def model_vectors(path: Path, words: Sequence[str], text: list[list[str]], conte
         here = slice(1 + len(left), 1 + len(left) + len(pieces[word]))
         states[number[word]] += torch.stack(layers)[:, 0, here].double().mean((0, 1)).numpy()
         counts[number[word]] += 1
-    return {f"{folder.name}, embeddings": embedded, f"{folder.name}, states": states / counts[:, None]}
+    return {f"{path.name}, embeddings": embedded, f"{path.name}, states": states / counts[:, None]}
 
 
 def occurrences(text: list[list[str]], words: set[str], most: int) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -6,7 +6,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,8 +98,8 @@ class Finetuning:
         other.settings = replace(self.settings, **changes)
         return other
 
-    def open_results(self, json_path: Path | None, out: Path | None, any_weights: bool = False) -> FinetuneResults:
-        """Open the results to resume from `json_path`, or new ones. any_weights: also of a model with other weights.
+    def open_results(self, json_path: Path | None, out: Path | None, ignored: Collection[str] = ()) -> FinetuneResults:
+        """Open the results to resume from `json_path`, or new ones. ignored: see `FinetuneResults.resume_from`.
 
         Raises UserError if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
         """
@@ -111,7 +111,7 @@ class Finetuning:
             if not json_path.absolute().parent.is_dir():
                 raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")
             check_writable(json_path, "--json")
-            results.resume_from(json_path, {"model"} if any_weights else ())
+            results.resume_from(json_path, ignored)
         if out is not None:
             check_writable(out if out.is_dir() else free_folder(out))
             _restore(out)

@@ -241,7 +241,8 @@ class SuiteRun:
         place, title = self._place(finetuning, entrant, name), f"{name}, {entrant.name}"
         file, out = place.with_name(f"{place.name}.json"), place if keep_model else None
         place.parent.mkdir(parents=True, exist_ok=True)
-        results = finetuning.open_results(file, out, any_weights=finetuning.settings.init == "random")
+        ignored = ("model", "out") if finetuning.settings.init == "random" else ("out",)  # the folder may be moved
+        results = finetuning.open_results(file, out, ignored)
         show = lambda step, steps, line: self.show(step, steps, f"{title}, {line}")  # noqa: E731
         is_search = SEARCH_SEED in seeds
         if not is_search:

@@ -8,6 +8,7 @@ import shutil
 import pytest
 import yaml
 from safetensors.torch import load_file, save_file
+from transformers import BertForMaskedLM
 
 from data_prep.common.errors import UserError
 from evaluation.finetuning import Finetuning, experiment, read_suite
@@ -149,6 +150,24 @@ def test_rows_of_random_weights_are_shared_with_models_that_come_later(folder, m
     (folder / "three.tsv").write_text((folder / "three.tsv").read_text() + "the ship good\t1\n")
     with pytest.raises(UserError, match="another train; choose another --json, or remove this file"):
         evaluate()
+
+
+def test_a_folder_of_results_may_be_moved_and_a_task_may_start_later(folder, monkeypatch):
+    """A task that starts from another needs its model, so that the other must be trained again."""
+
+    def saved(self, seed, on_progress):
+        return without_training(self, seed, on_progress)[0], [BertForMaskedLM.from_pretrained(folder / "model")]
+
+    monkeypatch.setattr(Finetuning, "run_seed", saved)
+    evaluate()
+    (folder / "moved").mkdir()
+    (folder / "out.json.tasks").rename(folder / "moved/out.json.tasks")
+    monkeypatch.setattr(Finetuning, "run_seed", None)
+    invoke("evaluate", "model", "--suite", "suite.yaml", "--json", "moved/out.json")
+    tasks = SUITE["tasks"] | {"late": TWO | {"start": "scores", "task": "regression"}}
+    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"tasks": tasks}, sort_keys=False))
+    with pytest.raises(UserError, match=r"scores-0\.001-3 is gone, and .* has its seeds: remove that file"):
+        invoke("evaluate", "model", "--suite", "suite.yaml", "--json", "moved/out.json")
 
 
 def test_a_learning_rate_whose_loss_is_not_finite_is_not_chosen(folder, monkeypatch):
