@@ -54,10 +54,7 @@ def model_folder(path: Path) -> Path:
 
 
 def exported_folder(run: Path, step: int, view: View | None = None, averaged: bool = False) -> Path:
-    """The Hugging Face folder of a checkpoint in RUN/exports, made if missing; see export_run.
-
-    Raises UserError also if it is of an earlier checkpoint of this step, from before the run went back.
-    """
+    """The Hugging Face folder of a checkpoint in RUN/exports, made if missing. UserError if of an earlier one."""
     folder = RunFolder(run).export_of(step, averaged, view and view.value)
     if not (folder / "config.json").is_file():
         try:

@@ -21,9 +21,9 @@ def divergence(measured: JournalTable, vocabulary_size: int | None) -> str | Non
     Args:
         vocabulary_size: None if it is not known; then only the other two conditions count.
     """
-    phases, losses = measured.series("train/phase"), measured.series("train/loss").values
-    if len(phases.values) == len(losses):
-        losses = losses[phases.values == phases.values[-1:]]
+    phases, losses = (measured.series(name, abandoned=False).values for name in ("train/phase", "train/loss"))
+    if len(phases) == len(losses):
+        losses = losses[phases == phases[-1:]]
     if not len(losses):
         return None
     length = min(len(losses), max(_FEWEST, min(_MOST, len(losses) // 10)))

@@ -89,9 +89,9 @@ def _headline(measured: JournalTable, speed: dict[str, float]) -> list[tuple[str
     """(name, value, unit) of the numbers at the top of the page."""
     numbers = []
     for name, values, unit in (
-        ("training loss, moving average", averaged(measured.series("train/loss").values), "nats"),
-        ("held-out loss", measured.series("eval/loss").values, "nats"),
-        ("held-out accuracy", measured.series("eval/masked_accuracy").values, "share"),
+        ("training loss, moving average", averaged(measured.series("train/loss", abandoned=False).values), "nats"),
+        ("held-out loss", measured.series("eval/loss", abandoned=False).values, "nats"),
+        ("held-out accuracy", measured.series("eval/masked_accuracy", abandoned=False).values, "share"),
     ):
         values = values[np.isfinite(values)]
         if len(values):
@@ -111,7 +111,7 @@ def _result(measured: JournalTable, environment: dict[str, Any], spent: dict[str
     """The first line of the page: the last loss, the loss of a model that knows only how frequent tokens are, begin and
     duration in seconds. None: not known."""
     for name, metric in (("Held-out", "eval/loss"), ("Training", "train/loss")):
-        values = measured.series(metric).values
+        values = measured.series(metric, abandoned=False).values
         values = (values if name == "Held-out" else averaged(values))[np.isfinite(values)]
         if len(values):
             known, seconds = environment.get("unigram_loss"), sum(spent.values())

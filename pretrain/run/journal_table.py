@@ -77,10 +77,15 @@ class JournalTable:
             {name: (np.array(lines, np.int64), np.array(values)) for name, (lines, values) in columns.items()},
         )
 
-    def series(self, name: str) -> Series:
-        """The valid values of a metric: of a step written twice, the later line's. Empty if it was not measured."""
+    def series(self, name: str, abandoned: bool = True) -> Series:
+        """The valid values of a metric: of a step written twice, the later line's. Empty if it was not measured.
+
+        Those of abandoned steps, before the run went back and which it has not reached again, only if `abandoned`.
+        """
         lines, values = self.columns.get(name, (np.zeros(0, np.int64), np.zeros(0)))
         kept = last_of_each(self.steps[lines])
+        if not abandoned and len(self.trained):
+            kept = kept[self.steps[lines][kept] <= self.steps[self.trained[-1]]]
         return Series(self.steps[lines][kept], values[kept])
 
     def frame(self) -> "pandas.DataFrame":

@@ -54,6 +54,14 @@ def table(losses, phases=None) -> JournalTable:
     )
 
 
+def test_abandoned_steps_are_no_divergence():
+    learned = [3 + 5 * math.exp(-step / 100) for step in range(1000)]
+    again = [*enumerate([*learned, *[9.0] * 100], 1), *enumerate([3.0] * 50, 1001)]
+    entries = [Entry(step, 1.0, {"train/loss": loss}, {"rows": 1, "seq_len": 8}) for step, loss in again]
+    assert divergence(JournalTable.of(entries[:1100]), VOCABULARY)
+    assert divergence(JournalTable.of(entries), VOCABULARY) is None
+
+
 def noisy(*means: float, steps: int = 100) -> list[float]:
     rng = np.random.default_rng(0)
     return [mean + rng.normal(0, 0.3) for mean in means for _ in range(steps)]
