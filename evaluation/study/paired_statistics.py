@@ -4,6 +4,7 @@ Holm (1979), A simple sequentially rejective multiple test procedure: for any de
 chance of at least one false significant difference is at most ALPHA.
 """
 
+import heapq
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ from data_prep.common.intervals import ALPHA, interval_of_seeds, moments, t_inte
 
 MIN_PAIRS = 3
 """With fewer seeds, no difference is called significant, as their deviation says too little about other seeds."""
+
+_MOST_CHOICES = 1000  # of seeds; if all arms lack other seeds, there are far more
 
 BySeed = Mapping[int, float]
 """A value for each seed."""
@@ -135,13 +138,11 @@ def _p_value(mean: float, sd: float | None, n: int) -> float:
 def _complete(values: Mapping[str, BySeed]) -> dict[str, dict[int, float]]:
     """Choose arms and their common seeds for the most degrees of freedom; empty if no two arms share a seed.
 
+    Of more than _MOST_CHOICES choices of seeds, some are not tried.
+
     Without this choice, one arm with few seeds would limit the comparison of all others. The choice depends only on
     which runs exist, never on their values.
     """
-    every = [frozenset(seeds) for seeds in values.values()]
-    choices: set[frozenset[int]] = set()
-    for own in every:  # all intersections of any number of seed sets
-        choices |= {own} | {own & others for others in choices}
 
     def arms_with(seeds: frozenset[int]) -> list[str]:
         return [name for name, own in values.items() if seeds <= own.keys()]
@@ -150,6 +151,11 @@ def _complete(values: Mapping[str, BySeed]) -> dict[str, dict[int, float]]:
         arms = len(arms_with(seeds))
         return (arms - 1) * (len(seeds) - 1), arms, sorted(seeds)
 
+    choices: set[frozenset[int]] = set()
+    for own in dict.fromkeys(map(frozenset, values.values())):  # intersections of any number of seed sets
+        choices |= {own} | {own & others for others in choices}
+        if len(choices) > _MOST_CHOICES:
+            choices = {*heapq.nlargest(_MOST_CHOICES, choices, key=freedom)}
     usable = [seeds for seeds in choices if seeds and len(arms_with(seeds)) > 1]
     chosen = max(usable, key=freedom, default=frozenset())
     return {name: {seed: values[name][seed] for seed in sorted(chosen)} for name in arms_with(chosen) if chosen}

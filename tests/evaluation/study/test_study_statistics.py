@@ -118,6 +118,12 @@ def test_seeds_are_those_that_leave_the_most_degrees_of_freedom():
     assert (found.left_out, found.seeds) == (("e",), 4)  # 3 x 3; b, c and d alone would have 2 x 4
 
 
+def test_many_arms_that_lack_other_seeds_are_compared_within_seconds():
+    """Their seed sets have a million intersections."""
+    found = verdict_of({f"{arm}": {seed: 0.0 for seed in range(20) if seed != arm} for arm in range(20)}, True)
+    assert (found.seeds, len(found.differences)) == (10, 10)
+
+
 @pytest.mark.parametrize("stop_early", [False, True])
 def test_where_all_arms_are_equal_hardly_any_study_tells_two_apart(stop_early):
     """The data choose the best of 6, the baseline is in the table, and arms are stopped. None may add errors."""
