@@ -160,8 +160,7 @@ class ShardWriter:
         if pending["ids"]:
             members["ids"] = orjson.dumps(pending["ids"])
             if len(members["ids"]) > MAX_IDS_BYTES:
-                problem = f"have {len(members['ids']):,} bytes, more than the {MAX_IDS_BYTES:,} that a block can hold"
-                raise UserError(f"The ids of {len(lengths):,} documents {problem}. Leave out --id-field.")
+                raise UserError(f"The ids of a block have more than {MAX_IDS_BYTES:,} bytes. Leave out --id-field.")
         size = sum(len(part) if isinstance(part, bytes) else part.nbytes for part in members.values())
         if self._shard is not None and self._shard.tar.bytes + size > self._shard_bytes:
             self._close_shard()

@@ -34,8 +34,7 @@ def read_aligned(part: InputRange) -> Iterator[SourceRow]:
         tagged = [zip(repeat(side), of_side, strict=False) for side, of_side in enumerate(rows)]
         merged = heapq.merge(*tagged, key=lambda item: item[1].line)
         for line, found in groupby(merged, key=lambda item: item[1].line):
-            given = dict(found)
-            row, same = (given.get(side, SourceRow(line, "")) for side in (0, 1))
+            row, same = map(dict(found).get, (0, 1), repeat(SourceRow(line, "")))
             part.bytes_read, part.text_bytes, part.lines = _totals(sides)
             reason = row.reason or (same.reason and f"target: {same.reason}")
             size = row.bytes + same.bytes + len(row.text.encode()) + len(same.text.encode()) if reason else 0

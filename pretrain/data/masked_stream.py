@@ -151,10 +151,9 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         except (KeyError, TypeError, ValueError):
             raise wrong from None
         now = flat(self._settings)
-        for name in {**now, **then}:
-            if then.get(name) != now.get(name):
-                was, value = reprlib.repr(then.get(name)), reprlib.repr(now.get(name))
-                raise UserError(f"the state is of another stream: {name} was {was} and is {value}")
+        if name := next((name for name in {**now, **then} if then.get(name) != now.get(name)), None):
+            was, value = reprlib.repr(then.get(name)), reprlib.repr(now.get(name))
+            raise UserError(f"the state is of another stream: {name} was {was} and is {value}")
         rows = batches * self._config.train.global_batch_size
         if (len(position.sources), position.dealt) != (len(self._start.sources), rows):
             raise wrong
@@ -194,7 +193,11 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
                 number += 1
 
     def _open(self) -> Loader:
-        return Loader.for_training(self._config, Sources.open(self._config), self._stages, self._rank)
+        if (sources := Sources.open(self._config)).fingerprint != self._settings["data"]:
+            raise UserError(
+                "the data have changed since this stream was made, so its place has no meaning; make another"
+            )
+        return Loader.for_training(self._config, sources, self._stages, self._rank)
 
     def _place(self, loader: Loader) -> tuple[int, MixturePosition]:
         """The number of batches before the next one, and its position."""

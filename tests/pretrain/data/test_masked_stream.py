@@ -190,6 +190,16 @@ def test_a_state_of_other_shares_is_refused(data, tmp_path):
             other.load_state_dict(by_source[1].state_dict())
 
 
+def test_data_that_change_after_the_stream_was_made_are_refused(tmp_path):
+    make_dataset(tmp_path / "train", [[5, 6, 7]] * 9)
+    own = MaskedStream(tmp_path / "train", 4, 32)
+    first(own, 2)
+    shutil.rmtree(tmp_path / "train")
+    make_dataset(tmp_path / "train", [[5, 6, 7]] * 10)
+    with pytest.raises(UserError, match="the data have changed since this stream was made"):
+        first(own, 1)
+
+
 @pytest.mark.parametrize(
     "change",
     [
