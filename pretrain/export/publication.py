@@ -225,6 +225,8 @@ def _sources(fingerprints: dict[Any, Any]) -> list[tuple[str, str, str]]:
 def _reproduction(config: Config, start: dict[str, Any]) -> str:
     values = _without_places(config.model_dump(mode="json", exclude_defaults=True, exclude=_PRIVATE))
     values["run"] = {"dir": "runs/reproduction"} | values.get("run", {})
+    if config.model.rotary:  # its default depends on the form
+        values["model"]["global_rope_theta"] = config.model.global_rope_theta
     text = "Save this as `config.yaml`, set the places of the data, and run `maskwright train config.yaml`.\n"
     settings = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", settings)), default=0))  # no text of the settings ends it

@@ -1,6 +1,5 @@
 """Metrics of a training step, for journal and progress line."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -80,7 +79,7 @@ def objective_metrics(
     losses = [of_one.cross_entropy / (of_one.weights or 1) for of_one in sums]
     correct, predictions = sum(of_one.correct for of_one in sums), sum(of_one.predictions for of_one in sums)
     if stage == "eval" and not predictions:  # 0 would be the best of all losses
-        return {"eval/loss": math.nan, "eval/masked_accuracy": math.nan}
+        return dict.fromkeys(("eval/loss", "eval/masked_accuracy"), float("nan"))
     weighted = sum(weight * loss for weight, loss in zip(loss_weights(config, step, shares), losses, strict=True))
     metrics = {f"{stage}/loss": weighted, f"{stage}/masked_accuracy": correct / max(predictions, 1)}
     for kind, loss, of_one in zip(config.objective_kinds, losses, sums, strict=True):

@@ -78,10 +78,7 @@ class JournalTable:
         )
 
     def series(self, name: str, abandoned: bool = True) -> Series:
-        """The valid values of a metric: of a step written twice, the later line's. Empty if it was not measured.
-
-        Those of abandoned steps, before the run went back and which it has not reached again, only if `abandoned`.
-        """
+        """A metric: of a step written twice, the later line's value. `abandoned`: also after the step trained last."""
         lines, values = self.columns.get(name, (np.zeros(0, np.int64), np.zeros(0)))
         kept = last_of_each(self.steps[lines])
         if not abandoned and len(self.trained):

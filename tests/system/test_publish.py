@@ -203,6 +203,16 @@ def test_the_card(run, publish, tmp_path, monkeypatch):
     assert "model-index" not in yaml.safe_load(earlier.split("---\n")[1])
 
 
+def test_the_card_repeats_a_rotary_base_that_is_the_default_of_another_form(run, tmp_path):
+    theirs = shutil.copytree(run, tmp_path / "run")
+    config = yaml.safe_load((theirs / "config.yaml").read_text())
+    config["model"] |= {"arch": "eurobert", "global_rope_theta": 160_000.0}
+    (theirs / "config.yaml").write_text(yaml.safe_dump(config))
+    sections = training_sections(RunFolder(theirs), STEPS[-1])
+    (tmp_path / "config.yaml").write_text(sections.partition("```yaml\n")[2].partition("```")[0])
+    assert load_config(tmp_path / "config.yaml").model == load_config(theirs / "config.yaml").model
+
+
 def test_text_of_the_folder_is_plain_text_in_the_card(run, tmp_path):
     theirs = shutil.copytree(run, tmp_path / "run")
     hostile = "x<img src=//evil/a.png>![i](http://evil)[l](http://evil)`|\n# Heading\n```\n<script>"
