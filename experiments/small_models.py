@@ -69,9 +69,9 @@ def parsed_with_tasks(parser: argparse.ArgumentParser, **quick: Any) -> argparse
 
 
 def evaluate_pairs(args: argparse.Namespace, names: Iterable[str]) -> None:
-    """Measure BLiMP of models/NAME, and of a unigram model, for evaluation.json in --work, unless it exists."""
-    if not (args.work / "evaluation.json").exists():
-        models = [f"models/{name}" for name in names]
+    """Measure BLiMP of models/NAME, and of a unigram model, for evaluation.json in --work, unless it has them alone."""
+    models, file = [f"models/{name}" for name in names], args.work / "evaluation.json"
+    if not file.exists() or [*json.loads(file.read_text(encoding="utf-8"))["models"]] != [*models, "unigram"]:
         pairs = ["--pairs", args.pairs, "--limit", args.pairs_limit]
         maskwright(args, "evaluate", *models, *pairs, "--unigram", "data/train", "--json", "evaluation.json")
 

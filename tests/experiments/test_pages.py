@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.common.errors import UserError
-from experiments import babylm, learning_rate_transfer, loss_and_compute
+from experiments import babylm, learning_rate_transfer, loss_and_compute, small_models
 from experiments.babylm import Results, watch
 from experiments.babylm_text import FILES, count, select
 from experiments.common import read_text_lines
@@ -151,6 +151,21 @@ def test_what_is_lost_and_regained_is_read_at_the_lowest_inner_layer():
     }
     row = changes({"models/m": {"natural": {"information": [seen, seen | {"of": "target"}]}}}).split("\n")[-1]
     assert row == "| m | natural | unmasked | 2 | -0.200 ± 0.010* | -0.300 ± 0.010* |"
+
+
+def test_pages_that_share_a_folder_measure_their_own_models(tmp_path, monkeypatch):
+    def evaluate(args, *words):
+        models = {word: {} for word in words if str(word).startswith("models/")}
+        (tmp_path / words[-1]).write_text(json.dumps({"models": models | {"unigram": {}}}))
+
+    monkeypatch.setattr(small_models, "maskwright", evaluate)
+    args = Namespace(work=tmp_path, pairs="blimp.jsonl", pairs_limit=4)
+    for names in (["natural", "1-grams"], ["natural", "rare"]):
+        small_models.evaluate_pairs(args, names)
+        found = json.loads((tmp_path / "evaluation.json").read_text())["models"]
+        assert [*found] == [*(f"models/{name}" for name in names), "unigram"]
+    monkeypatch.setattr(small_models, "maskwright", None)
+    small_models.evaluate_pairs(args, names)
 
 
 def test_right_pairs_are_counted_by_set():
