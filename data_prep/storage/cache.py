@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import xxhash
 
 from data_prep.common.errors import NO_ROOM, UserError
-from data_prep.common.files import file_lock, fsync_path, is_abandoned, open_plain
+from data_prep.common.files import file_lock, fsync_path, is_abandoned, open_plain, refuse_link
 from data_prep.common.urls import is_url, open_remote, remote_errors, remote_version, retried, shown
 
 _POLL_SECONDS = 0.1
@@ -142,7 +142,7 @@ class Cache:
             if error.errno not in NO_ROOM:
                 raise
         with file_lock(self._room):  # other files fill the disk: remove half of the entries
-            self._bytes.write_text(str(self._make_room((self._total() or 0) // 2)))
+            refuse_link(self._bytes).write_text(str(self._make_room((self._total() or 0) // 2)))
         return self._written(key, new)
 
     def _written(self, key: str, new: _NewEntry) -> int:
@@ -180,7 +180,7 @@ class Cache:
             if fits := total + size <= self.max_bytes:
                 with path.open("wb") as file:
                     file.truncate(size)
-            self._bytes.write_text(str(total + size * fits))
+            refuse_link(self._bytes).write_text(str(total + size * fits))
         return fits
 
     def _total(self) -> int | None:

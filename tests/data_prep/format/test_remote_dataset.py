@@ -255,6 +255,12 @@ def test_the_least_recently_used_pieces_make_room(tmp_path):
     assert {*others} < left, "only files of the cache are removed"
     assert {path.name[0] for path in left - {*others}} == {"b", "d"}
     assert sum(path.stat().st_size for path in left - {*others}) <= 2500
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "locks" / "bytes").unlink()
+    (tmp_path / "locks" / "bytes").symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match="bytes is a symbolic link"):
+        use(cache, "e", 10, fetched)
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_a_full_disk_makes_the_cache_give_way(tmp_path, monkeypatch):
