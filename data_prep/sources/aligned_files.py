@@ -26,13 +26,12 @@ def read_aligned(part: InputRange) -> Iterator[SourceRow]:
     options = replace(part.options, separator="line")
     sides: list[InputRange] = []
     with contextlib.ExitStack() as stack:
-        rows: list[Iterator[SourceRow]] = []
-        for source in sides_of(part.source):
+        rows: list[Iterator[tuple[int, SourceRow]]] = []
+        for side, source in enumerate(sides_of(part.source)):
             path = stack.enter_context(part.cache.local(source.location))
             sides.append(InputRange(source, 0, path.stat().st_size, options, part.cache, part.max_bytes))
-            rows.append(_whole_lines(read_text_rows(path, sides[-1]), part.max_bytes))
-        tagged = [zip(repeat(side), of_side, strict=False) for side, of_side in enumerate(rows)]
-        merged = heapq.merge(*tagged, key=lambda item: item[1].line)
+            rows.append(zip(repeat(side), _whole_lines(read_text_rows(path, sides[-1]), part.max_bytes), strict=False))
+        merged = heapq.merge(*rows, key=lambda item: item[1].line)
         for line, found in groupby(merged, key=lambda item: item[1].line):
             row, same = map(dict(found).get, (0, 1), repeat(SourceRow(line, "")))
             part.bytes_read, part.text_bytes, part.lines = _totals(sides)

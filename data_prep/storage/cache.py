@@ -10,7 +10,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import socket
 import threading
 import time
@@ -27,7 +26,7 @@ from data_prep.common.urls import is_url, open_remote, remote_errors, remote_ver
 _POLL_SECONDS = 0.1
 _WAIT_SECONDS = 3600  # for room
 _PART = "-part"  # in the names of files that are being written
-_OWN = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}-\d+(-part)?\..+\.tmp")  # names; other files are never removed
+_KEY = "[0-9a-f]" * 32  # the names of entries; files of other names are never removed
 
 
 class _NewEntry(NamedTuple):
@@ -193,7 +192,7 @@ class Cache:
     def _make_room(self, limit: int) -> int:
         """Remove the least recently used entries until at most `limit` bytes are left; return the total size."""
         entries, total = [], 0
-        for path in (path for path in self.entries.iterdir() if _OWN.fullmatch(path.name)):
+        for path in (path for form in (_KEY, f".{_KEY}-*.tmp") for path in self.entries.glob(form)):
             if path.name.startswith(".") and is_abandoned(path):
                 path.unlink(missing_ok=True)
             elif _PART not in path.name:

@@ -23,7 +23,7 @@ from pretrain.data.feed import Prefetcher
 from pretrain.data.loader import BatchStage, Loader
 from pretrain.data.mixture import MixturePosition
 from pretrain.data.training_sources import Sources
-from pretrain.masking import IGNORED
+from pretrain.masking import IGNORED, cached_weights
 
 
 class MaskedStream(IterableDataset[dict[str, Any]]):
@@ -93,6 +93,8 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         self._settings |= {"batch_size * world_size": batch_size * world_size}
         several: dict[str, list[Any]] = {"shares": sources.shares(), "strategies": [*self._config.masking.weights]}
         self._settings |= {name: values for name, values in several.items() if len(values) > 1}
+        if listed := self._config.masking.selection.weights:
+            self._settings["weights"] = cached_weights(listed).digest
         self._settings |= {f"sources {number}": order.digest for number, order in enumerate(sources.mixed().values())}
         self._start = MixturePosition(0, ()).of_sources(len(sources.datasets))
         self._batches, self._known = 0, (0, self._start)

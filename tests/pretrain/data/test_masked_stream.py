@@ -10,8 +10,10 @@ import torch
 from transformers import BertConfig, ModernBertConfig, RobertaConfig
 
 from data_prep.common.errors import UserError
+from data_prep.format import WeightList
 from pretrain.config_files import load_config
 from pretrain.data import BatchStage, Loader, MaskedStream, MixturePosition, Sources
+from pretrain.masking import cached_weights
 from tests.pretrain.data.test_source_order import named_set
 from tests.support import runs
 from tests.support.datasets import make_dataset
@@ -183,6 +185,14 @@ def test_a_state_of_other_shares_is_refused(data, tmp_path):
     state = stream(data, masking=words).state_dict()
     with pytest.raises(UserError, match="strategies was"):
         stream(data, masking=spans).load_state_dict(state)
+    path, states = tmp_path / "weights.json", []
+    for weight in (1.0, 2.0):
+        WeightList("0" * 64, [weight] * runs.VOCAB_SIZE).write(path)
+        cached_weights.cache_clear()
+        own = stream(data, masking={"selection": {"weights": str(path)}})
+        states.append(own.state_dict())
+    with pytest.raises(UserError, match="weights was"):
+        own.load_state_dict(states[0])
     sources = named_set(tmp_path / "named", {"en": 9, "de": 5}).path
     by_source = {n: MaskedStream([{"path": str(sources), "sources": {"en": n, "de": 1}}], 4, 32) for n in (1, 2)}
     for other in (by_source[2], MaskedStream(sources, 4, 32)):
