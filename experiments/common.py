@@ -5,6 +5,7 @@ With --quick it shows in seconds that it works: models are tiny, and the figures
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 from benchmarks.harness import ROOT, existing, run, table, warn_if_busy, write_page
 from benchmarks.harness import options as page_options
 from data_prep.common.errors import UserError
+from data_prep.common.files import write_json
 from data_prep.storage import decompressed_chunks
 from pretrain.run import JournalReader
 
@@ -54,6 +56,16 @@ def parsed(parser: argparse.ArgumentParser, *files: str, **quick: Any) -> argpar
     args.work, args.out = args.work.absolute(), args.out.absolute()
     args.work.mkdir(parents=True, exist_ok=True)
     warn_if_busy()
+    return args
+
+
+def keep_settings(args: argparse.Namespace, *names: str) -> argparse.Namespace:
+    """The arguments. Some are recorded in settings.json in --work; raises UserError if its results are of others."""
+    file, values = args.work / "settings.json", {name: getattr(args, name) for name in names}
+    known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if changed := [f"{name} {known[name]}" for name in names if known.get(name, values[name]) != values[name]]:
+        raise UserError(f"{args.work} has results of {', '.join(changed)}. Name another --work.")
+    write_json(file, known | values)
     return args
 
 

@@ -20,7 +20,7 @@ from data_prep.common.files import write_json
 from data_prep.format import Dataset
 from evaluation.study.paired_statistics import BySeed, paired_differences
 from experiments import small_models
-from experiments.common import maskwright, prepare, run, run_minutes, table, write_page
+from experiments.common import keep_settings, maskwright, prepare, run, run_minutes, table, write_page
 from experiments.small_models import CONFIG, SEQ_LEN, VALID_FRACTION, options, parsed
 
 TRUNK, STABLE, DECAY = "trunk", "stable", "decay"
@@ -50,7 +50,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=1000, help="of held-out text")
     parser.add_argument("--trainings", type=int, help="stop after so many new trainings (default: do all)")
-    return parsed(parser, steps=8, last_steps=4, every=2, seeds=1, rows=8)
+    args = parsed(parser, steps=8, last_steps=4, every=2, seeds=1, rows=8)
+    return keep_settings(args, "steps", "last_steps", "every", "rows")
 
 
 def seeds_of(args: argparse.Namespace) -> range:

@@ -54,7 +54,7 @@ def task_options(doc: str | None, name: str) -> argparse.ArgumentParser:
 
 def parsed(parser: argparse.ArgumentParser, *files: str, **quick: Any) -> argparse.Namespace:
     """`common.parsed`. With --quick, CONFIG describes tiny models."""
-    args = common.parsed(parser, *files, **{"vocab_size": 300} | quick)
+    args = common.keep_settings(common.parsed(parser, *files, **{"vocab_size": 300} | quick), "vocab_size", "quick")
     if "input" in args:  # a file, or a glob
         args.input = args.input.absolute()
     if args.quick:

@@ -77,7 +77,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--trainings", type=int, help="stop after so many new trainings (default: do all)")
     args = small_models.parsed(parser, "train", "valid", seconds=0.1, seeds=1, lr=[1e-3])
     args.general = args.general.absolute()
-    return args
+    return common.keep_settings(args, "seconds")
 
 
 def prepare(args: argparse.Namespace) -> None:

@@ -19,6 +19,7 @@ from data_prep.tokenizer import Spelling
 from evaluation.generation import GenerationRequest, Writer
 from experiments import small_models
 from experiments.common import (
+    keep_settings,
     make_tokenizer,
     maskwright,
     options,
@@ -63,7 +64,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--vocab-size", type=int, default=6000, help="of the tokenizer of both languages")
-    return small_models.parsed(parser, "train", "valid", steps=4, layers=1, hidden=16)
+    args = small_models.parsed(parser, "train", "valid", steps=4, layers=1, hidden=16)
+    return keep_settings(args, "steps", "layers", "hidden")
 
 
 def prepare(args: argparse.Namespace) -> None:
