@@ -1,6 +1,7 @@
 """Small models of books for the experiments, which differ in one setting and share a --work folder."""
 
 import argparse
+import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from experiments import common, sst2_finetuning
 from experiments.common import maskwright, prepare, run_minutes
@@ -99,11 +101,19 @@ def write_config(args: argparse.Namespace, name: str, own: dict[str, Any]) -> Pa
 
 
 def sweep(args: argparse.Namespace, name: str, own: dict[str, Any], *over: str) -> dict[str, Any]:
-    """Run the study runs/NAME with --seeds, and return its report.json. own: see config_of. over: keys and values."""
+    """Run the study runs/NAME with --seeds, and return its report.json. own: see config_of. over: keys and values.
+
+    Raises UserError if the held-out loss of a run is not finite: a report leaves it out.
+    """
     file = write_config(args, name, own).name
     keys = [word for text in over for word in ("--over", text)]
     maskwright(args, "study", "sweep", file, *keys, "--seeds", args.seeds, "--procs", args.procs)
     report: dict[str, Any] = json.loads((args.work / "runs" / name / "report.json").read_text(encoding="utf-8"))
+    losses = report["values"].get("held_out", {})
+    for arm, seed in itertools.product(report["arms"], range(1, args.seeds + 1)):
+        if str(seed) not in losses.get(arm, {}):
+            run = args.work / f"runs/{name}/runs/{arm}/seed-{seed}"
+            raise UserError(f"{run}: the held-out loss is not finite. Take lower learning rates, and another --work.")
     return report
 
 

@@ -111,6 +111,22 @@ def test_a_prediction_is_not_used_for_other_settings(tmp_path):
             loss_and_compute.stored(Namespace(**vars(args) | {name: value}))
 
 
+def test_a_run_of_a_sweep_without_a_finite_loss_is_named(tmp_path, monkeypatch):
+    """A report leaves its loss out. The experiments would fail on that, or take the mean of the other seeds."""
+    report: dict[str, dict] = {"arms": {"lr=0.1": {}, "lr=1": {}}, "values": {"seconds": {}}}
+    (tmp_path / "runs/a").mkdir(parents=True)
+    monkeypatch.setattr(small_models, "maskwright", lambda *words: None)
+    args = Namespace(work=tmp_path, seeds=2, procs=1)
+    losses = {"lr=0.1": {"1": 3.0, "2": 3.1}, "lr=1": {"1": 9.0}}
+    for known, named in (({}, "lr=0.1/seed-1"), ({"held_out": losses}, "lr=1/seed-2")):
+        (tmp_path / "runs/a/report.json").write_text(json.dumps(report | {"values": report["values"] | known}))
+        with pytest.raises(UserError, match=rf"runs/a/runs/{named}: the held-out loss is not finite\."):
+            small_models.sweep(args, "a", {}, "optim.lr=0.1,1")
+    losses["lr=1"]["2"] = 9.1
+    (tmp_path / "runs/a/report.json").write_text(json.dumps(report | {"values": {"held_out": losses}}))
+    assert small_models.sweep(args, "a", {}, "optim.lr=0.1,1")["values"]["held_out"] == losses
+
+
 def test_the_page_of_rates_has_intervals_and_marks_the_edge_of_the_grid():
     """Width 64 is best at 0.002, width 128 at the highest rate."""
     losses = {64: (4.0, 3.0, 3.5), 128: (4.0, 3.0, 2.9)}
