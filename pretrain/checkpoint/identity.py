@@ -22,6 +22,7 @@ _MOST_NAMED, _LONGEST = 3, 60  # differences in a message, and characters of a v
 _OF_BATCHES = ("data.", "objective", "masking.", "run.seed", "plan version")
 
 _PHASE = re.compile(r"^phases\.[^.]*\.(?=[a-z])")
+_ADDED = re.compile(r"phases\..*(weights \(content\)|strategy \(order\))$")  # earlier versions did not store them
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,9 @@ class Identity:
                 settings[f"phases.{phase.name}.{_DATA}"] = read.fingerprint
                 settings[f"phases.{phase.name}.data.train (shares)"] = read.shares()
                 settings |= _orders(read, f"phases.{phase.name}.")
+            listed = phase.config.masking.selection.weights
+            if listed and phase.start < steps_done and "masking.selection" in phase.changes:
+                settings[f"phases.{phase.name}.masking.selection.weights (content)"] = cached_weights(listed).digest
         if len(config.masking.weights) > 1:
             settings["masking.strategy (order)"] = [*config.masking.weights]  # rows draw by place in it
         if listed := config.masking.selection.weights:
@@ -85,19 +89,27 @@ class Identity:
         named = self.settings.items()
         return Identity({name: value for name, value in named if _PHASE.sub("", name).startswith(_OF_BATCHES)})
 
-    def batch_digest(self) -> str:
-        """A digest of `of_batches`: 16 hex digits."""
-        return xxhash.xxh3_64_hexdigest(json.dumps(self.of_batches().settings, sort_keys=True).encode())
+    def batch_digest(self, earlier: bool = False) -> str:
+        """A digest of `of_batches`: 16 hex digits. `earlier`: as earlier versions of Maskwright made it."""
+        named = self.of_batches().settings.items()
+        kept = {name: value for name, value in named if not (earlier and _ADDED.match(name))}
+        return xxhash.xxh3_64_hexdigest(json.dumps(kept, sort_keys=True).encode())
 
     def changes(self, now: "Identity") -> dict[str, str]:
         """A phrase for each setting that differs.
 
-        Fingerprints of indexes are compared only if both sides have one and the data are the same.
+        Fingerprints of indexes are compared only if both sides have one and the data are the same. `not_stored` is not
+        compared.
         """
         changed = changed_settings(self.settings, now.settings)
         if _DATA in changed or None in (self.settings.get(_INDEXES), now.settings.get(_INDEXES)):
             changed.pop(_INDEXES, None)
-        return changed
+        return {name: said for name, said in changed.items() if name not in self.not_stored(now)}
+
+    def not_stored(self, now: "Identity") -> list[str]:
+        """The lists of phases whose content an earlier version of Maskwright did not store."""
+        added = sorted(now.settings.keys() - self.settings)
+        return [name for name in added if name.removesuffix(" (content)") in self.settings]
 
 
 def _orders(data: Sources, prefix: str) -> dict[str, list[str]]:
@@ -120,6 +132,8 @@ def _later(config: Config, steps_done: int) -> dict[str, Any]:
             changes = {key: value for key, value in phase.changes.items() if key not in _IN_BATCHES}
             settings |= {f"phases.{phase.name}.{key}": value for key, value in flat(changes).items()}
             settings[f"phases.{phase.name} (first step)"] = phase.start + 1
+            if isinstance(mix := changes.get("masking.strategy"), dict):
+                settings[f"phases.{phase.name}.masking.strategy (order)"] = [*mix]
     return settings
 
 

@@ -11,7 +11,7 @@ from data_prep.format import WeightList
 from pretrain.config import MaskingConfig
 from pretrain.masking.rows import Rows, Vocabulary
 
-cached_weights = functools.lru_cache(4)(WeightList.read)
+cached_weights = functools.cache(WeightList.read)
 """Read a list once per process, so that it cannot change during a run."""
 
 

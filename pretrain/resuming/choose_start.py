@@ -6,7 +6,7 @@ from pathlib import Path
 
 from data_prep.common.errors import UserError
 from pretrain import checkpoint
-from pretrain.checkpoint import Checkpoint, changed_settings
+from pretrain.checkpoint import Checkpoint, Identity, changed_settings
 from pretrain.config import Config
 from pretrain.config_files import flat
 from pretrain.data import Sources
@@ -49,6 +49,8 @@ def _allowed_changes(config: Config, saved: Checkpoint, data: Sources) -> Iterat
     before = Config.model_validate(saved.state["config"])
     for said in _changed_phases(config, before, saved, data).values():
         yield f"Changed before the phase begins: {said}"
+    for name in Identity.stored(saved).not_stored(Identity.of(config, data, saved.step)):
+        yield f"warning: an earlier version wrote {saved.path.name}, so {name} is not known to be as it was"
     now, then = config.train.steps, before.train.steps
     rates = [f"{learning_rate(settings, saved.step):.3g}" for settings in (config, before)]
     if saved.step < now and (now != then or len({*rates}) > 1):

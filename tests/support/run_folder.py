@@ -28,7 +28,6 @@ def make_run(data: Path, run: Path, **overrides: Any) -> list[list[Batch]]:
         Loader.for_training(config, sources, BatchStage.of_run(config, PROCESSES), rank) for rank in range(PROCESSES)
     ]
     journal, position, found = Journal(folder.journal), loaders[0].mixture.start(), []
-    settings = Identity.of(config, sources).batch_digest()
     for number in range(1, STEPS + 1):
         steps = [loader.step(number - 1, position) for loader in loaders]
         found.append([batch for step in steps for batch in step.batches])
@@ -40,7 +39,7 @@ def make_run(data: Path, run: Path, **overrides: Any) -> list[list[Batch]]:
             "mask_rate": steps[0].mask_rate,
             "checksum": checksum,
             "replaced": 0,
-            "settings": settings,
+            "settings": Identity.of(config, sources, number).batch_digest(),
         }
         journal.append(number, {"train/loss": 7.5}, record)
         position = steps[0].after

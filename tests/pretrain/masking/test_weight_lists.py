@@ -12,6 +12,7 @@ from data_prep.common.errors import UserError
 from data_prep.format import Dataset, WeightList
 from pretrain.checkpoint import Identity
 from pretrain.config import Config, MaskingConfig
+from pretrain.config_files import load_config
 from pretrain.data import Sources
 from pretrain.masking import Vocabulary, cached_weights
 from pretrain.masking.unit_weights import UnitWeights
@@ -153,17 +154,27 @@ def test_the_content_of_a_list_decides_and_not_its_place(tmp_path):
     assert list(identities[0].changes(identities[2])) == ["masking.selection.weights (content)"]
 
 
-def test_a_run_needs_its_list_to_be_replayed(tmp_path):
+@pytest.mark.parametrize("phase", ["", "phases.b."])
+def test_a_run_needs_its_list_to_be_replayed(tmp_path, phase):
     data = tmp_path / "data"
     rng = np.random.default_rng(0)
     documents, words = [rng.integers(5, 9, size=40).tolist() for _ in range(60)], [np.ones(40, dtype=bool)] * 60
     sha256 = make_dataset(data / "train", documents, word_starts=words).manifest.tokenizer.sha256
     path = written(tmp_path / "list", 5.0, sha256)
-    make_run(data, tmp_path / "run", data__valid=None, masking__selection={"weights": str(path)})
+    selection = {"weights": str(path)}
+    later = {"name": "b", "steps": 22, "masking": {"selection": selection}}
+    changes = {"phases": [{"name": "a", "steps": 2}, later]} if phase else {"masking__selection": selection}
+    make_run(data, tmp_path / "run", data__valid=None, **changes)
     replay(tmp_path / "run", 3)  # raises unless the batch has the checksum in the journal
     written(path, 4.0, sha256)
-    with pytest.raises(UserError, match=r"masking.selection.weights \(content\) was \w+ and is \w+"):
+    with pytest.raises(UserError, match=rf"{phase}masking.selection.weights \(content\) was \w+ and is \w+"):
         replay(tmp_path / "run", 3)
+    journal, config = tmp_path / "run/journal.jsonl", load_config(tmp_path / "run/config.yaml")
+    written(path, 5.0, sha256)
+    identity = Identity.of(config, Sources.open(config), 3)
+    earlier = journal.read_text().replace(identity.batch_digest(), identity.batch_digest(earlier=True))
+    journal.write_text(earlier)
+    replay(tmp_path / "run", 3)
     path.unlink()
     cached_weights.cache_clear()
     with pytest.raises(UserError, match="no such weight list"):

@@ -231,6 +231,34 @@ def test_changes_are_refused_by_name_and_can_be_allowed(tmp_path, data):
         assert find_start(allowed, folder, data).step == 8
 
 
+def begun_in_phase(run: Path, weight: float, strategies: tuple[str, str]) -> Config:
+    """A run whose second phase, after 4 steps, selects tokens with this weight and mixes strategies in this order."""
+    cached_weights.cache_clear()
+    WeightList("0" * 64, [weight] * 1000).write(run / "list")
+    masking = {"strategy": dict.fromkeys(strategies, 1.0), "selection": {"weights": str(run / "list")}}
+    return config_of(run, phases=[{"name": "a", "steps": 4}, {"name": "b", "steps": 96, "masking": masking}])
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_the_list_and_the_order_of_a_begun_phase_may_not_change(tmp_path, data, capsys, earlier):
+    """A checkpoint of an earlier version has no digest of the list, so that its order alone is compared."""
+    folder, order = RunFolder(tmp_path / "run"), ("token", "span")
+    folder.create()
+    state = checkpoint_state(begun_in_phase(folder.path, 2.0, order), data, ResumeState(8, AT))
+    if earlier:
+        for name in ("masking.selection.weights (content)", "masking.strategy (order)"):
+            del state["identity"][f"phases.b.{name}"]
+    commit(folder.checkpoints, 8, state)
+    assert find_start(begun_in_phase(folder.path, 2.0, order), folder, data).step == 8
+    said = "wrote step-00000008, so phases.b.masking.selection.weights (content) is not known to be as it was"
+    assert (said in capsys.readouterr().err) is earlier
+    with pytest.raises(UserError, match=r"phases.b.masking.strategy \(order\) was \['token', 'span'\] and is"):
+        find_start(begun_in_phase(folder.path, 2.0, order[::-1]), folder, data)
+    if not earlier:
+        with pytest.raises(UserError, match=r"phases.b.masking.selection.weights \(content\) was \w+ and is \w+"):
+            find_start(begun_in_phase(folder.path, 3.0, order), folder, data)
+
+
 def test_the_objective_may_change_if_that_is_allowed(run, start, refusal):
     """The weights fit both: a model may be trained causally first, and by masks after that."""
     message = refusal(run, objective="clm")
