@@ -59,8 +59,8 @@ def write(config: Config) -> Path:
 def launch_run(config: Config, dry_run: bool) -> None:
     """Submit a run with the current folder and Python, or print what would be submitted.
 
-    Raises UserError if the container cannot access a path that it needs, sbatch is missing or refuses the job, or as
-    `write`.
+    Raises UserError if the container cannot access a path that it needs, a job of the run waits or runs, sbatch is
+    missing or refuses the job, or as `write`.
     """
     run = config.run.dir.absolute()
     config = config.model_copy(update={"run": config.run.model_copy(update={"dir": run})})
@@ -69,6 +69,7 @@ def launch_run(config: Config, dry_run: bool) -> None:
     if dry_run:
         print(f"{render(config)}\n# {RunFolder(run).job_config}\n{as_yaml(config)}", end="")
         return
+    _refuse_second_job(RunFolder(run))
     typed = shlex.join(["maskwright", *sys.argv[1:]])
     job_id = client.submit(write(config), variables={COMMAND_VARIABLE: typed})
     print(f"Submitted job {job_id}.")
@@ -76,6 +77,18 @@ def launch_run(config: Config, dry_run: bool) -> None:
     print(f"  log     tail -F {shlex.quote(f'{run}/slurm/{job_id}.log')}")
     print(f"  run     maskwright status {shlex.quote(str(run))}")
     print(f"  stop    maskwright stop {shlex.quote(str(run))}")
+
+
+def _refuse_second_job(folder: RunFolder) -> None:
+    """Raise UserError if a job of the run waits or runs: at each start it reads the files that `write` replaces."""
+    jobs, problem = client.own_jobs() if folder.job_config.exists() else ([], None)
+    if problem:
+        raise UserError(f"Cannot find out whether a job of {folder.path} waits or runs: {problem}")
+    if ids := ", ".join(job.id for job in jobs if job.trains(folder.path)):
+        raise UserError(
+            f"Job {ids} of {folder.path} waits or runs, and reads {folder.job_config} at each start. Wait for it, or "
+            f"end it with `maskwright stop {shlex.quote(str(folder.path))}`. Then give the command again."
+        )
 
 
 def check_mounts(mounts: list[str], paths: list[Path]) -> None:

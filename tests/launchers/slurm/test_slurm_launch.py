@@ -7,8 +7,10 @@ import pytest
 import yaml
 
 from data_prep.common.errors import UserError
+from launchers.slurm import client
 from tests.support.datasets import make_dataset
 from tests.support.in_process import invoke
+from tests.support.slurm_jobs import program
 
 
 @pytest.fixture
@@ -92,6 +94,30 @@ def test_bad_input_is_one_sentence_and_submits_nothing(config: Path, arguments: 
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (config.parent / "run").exists()
+
+
+def test_a_second_job_of_a_run_is_refused(config: Path, tmp_path: Path) -> None:
+    """The first reads its config again when Slurm restarts it."""
+    queue, bin = tmp_path / "queue", tmp_path / "bin"
+    program(bin, "sbatch", "echo 12")
+    program(bin, "squeue", f"cat {queue}")
+    words = ("launch", "slurm", config, "--cpu")
+    assert "Submitted job 12." in invoke(*words, PATH=f"{bin}:/bin:/usr/bin").output
+    job = tmp_path / "run" / "slurm" / "config.yaml"
+    before = job.read_bytes()
+    fields = dict.fromkeys(client.FIELDS, "x") | {"id": "12", "comment": f"{client.COMMENT}{tmp_path / 'run'}"}
+    queue.write_text(client.SEPARATOR.join(fields.values()) + "\n")
+    with pytest.raises(
+        UserError, match=f"Job 12 of .*/run waits or runs, .*end it with `maskwright stop {tmp_path}/run`"
+    ):
+        invoke(*words, "run.seed=3", PATH=f"{bin}:/bin:/usr/bin")
+    queue.unlink()
+    with pytest.raises(UserError, match=r"Cannot find out whether a job of .*/run waits or runs: .*queue"):
+        invoke(*words, "run.seed=3", PATH=f"{bin}:/bin:/usr/bin")
+    assert job.read_bytes() == before
+    queue.write_text("")
+    assert "Submitted job 12." in invoke(*words, "run.seed=3", PATH=f"{bin}:/bin:/usr/bin").output
+    assert job.read_bytes() != before
 
 
 def test_wrong_key_of_a_profile_names_the_profile(config: Path, tmp_path: Path) -> None:
