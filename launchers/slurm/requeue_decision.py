@@ -52,7 +52,7 @@ class Outcome:
         reason: reason in status.json, or why the attempt never started.
         retry: whether another start may help, or the stop was meant to be temporary.
         step: last step of the journal.
-        checkpoint: newest committed step, -1 for none.
+        checkpoint: newest committed step, -1 for none; after each rollback it counts on from the end of the run.
         warned: whether Slurm announced the end of the job, and the supervisor asked the run to stop.
         ending: see Ending.
         hosts: hosts of the attempt.

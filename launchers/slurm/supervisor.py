@@ -3,6 +3,7 @@
 It observes the ranks and carries out decisions. `requeue_decision` makes the decisions.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -38,7 +39,7 @@ from launchers.slurm.requeue_decision import (
     first_start,
     next_after,
 )
-from pretrain.checkpoint import committed
+from pretrain.checkpoint import committed, read
 from pretrain.config import Config
 from pretrain.config_files import load_config
 from pretrain.run import REFUSAL_VARIABLE, JournalReader, RunFolder, State
@@ -237,7 +238,8 @@ class Supervisor:
             return
         old = self.run.status_or_none()
         was: State = old.state if old and old.is_over else "failed"
-        done, total = (old.step, old.total_steps) if old else (max(self._checkpoint(), 0), 0)
+        steps = [step for step, _ in committed(self.run.checkpoints)]
+        done, total = (old.step, old.total_steps) if old else (max(steps, default=0), 0)
         if was == "completed":
             return
         try:
@@ -253,7 +255,12 @@ class Supervisor:
             self.unrecorded = error
 
     def _checkpoint(self) -> int:
-        return max((number for number, _ in committed(self.run.checkpoints)), default=-1)
+        """The step of the newest checkpoint, or -1, and train.steps more for each rollback of the guards before it."""
+        for step, path in committed(self.run.checkpoints)[:1]:
+            with contextlib.suppress(UserError, KeyError, TypeError):  # it is damaged
+                return step + self.config.train.steps * len(read(path).state["guards"]["rollbacks"])
+            return step
+        return -1
 
     def _is_too_late(self) -> bool:
         """Whether Slurm is about to kill this process."""

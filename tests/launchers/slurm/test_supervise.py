@@ -18,6 +18,7 @@ from launchers.slurm.launch_attempt import AttemptStatus, free_port, host_of, ru
 from launchers.slurm.node_health import ask, problem_here
 from launchers.slurm.requeue_decision import Failure, LaunchHistory, Restart, ending_of
 from launchers.slurm.supervisor import Supervisor, read_history
+from pretrain.checkpoint import Checkpoint, set_aside
 from pretrain.config import Config
 from pretrain.run import Entry, JournalReader, RunFolder, report_failure
 from tests.support.slurm_jobs import program, submission
@@ -106,6 +107,26 @@ def test_a_user_has_the_last_word(supervisor: Supervisor, tmp_path: Path) -> Non
     assert other.run.is_asked_to_end()
     outcome = other.wait_for_start(AGAIN)
     assert (outcome.retry, outcome.warned) == (False, False)
+
+
+def write_checkpoint(path: Path, step: int, rollbacks: list[Any]) -> None:
+    path.mkdir()
+    files = {"weights": {"bytes": 0, "xxh3_128": "0" * 32}}  # not read
+    Checkpoint(path, step, {"guards": {"rollbacks": rollbacks}}, files).write()
+
+
+@pytest.mark.parametrize(("rollbacks", "requeues"), [([{}], 0), ([], 2)])
+def test_a_checkpoint_after_a_rollback_is_progress(supervisor: Supervisor, rollbacks: list, requeues: int) -> None:
+    """Although the run had a later one before. Without a rollback it lost that one, maybe again and again."""
+    folder = supervisor.run.checkpoints
+    write_checkpoint(folder / "step-00000004", 4, [])
+    history = LaunchHistory(7, supervisor.outcome("stopped", "x", retry=True).checkpoint, requeues=2)
+    set_aside(folder, 0)
+    assert history.seen(supervisor.outcome("stopped", "x", retry=True).checkpoint).requeues == 2
+    write_checkpoint(folder / "step-00000001", 1, rollbacks)
+    assert history.seen(supervisor.outcome("stopped", "x", retry=True).checkpoint).requeues == requeues
+    (folder / "step-00000001" / "manifest.json").write_text("{}")
+    assert history.seen(supervisor.outcome("stopped", "x", retry=True).checkpoint).requeues == 2, "it is damaged"
 
 
 def test_a_completed_run_may_log_its_models(supervisor: Supervisor, tmp_path: Path) -> None:
