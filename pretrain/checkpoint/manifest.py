@@ -77,7 +77,7 @@ def read(path: Path) -> Checkpoint:
     Raises UserError if it is missing or altered, belongs to another step, or names files outside the folder.
     """
     if path.is_symlink():
-        raise unusable(path, "it is a symbolic link, which a checkpoint may not be")
+        raise unusable(path / NAME, "its folder is a symbolic link, which a checkpoint may not be")
     content = read_bytes(path / NAME, MAX_MANIFEST_BYTES, follow=False)
     try:
         return parse(content, path)

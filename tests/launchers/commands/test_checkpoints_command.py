@@ -39,6 +39,16 @@ def test_sound_checkpoints_are_listed_newest_first(run):
     assert all(row["verified"] and row["bytes"] > 6000 for row in found)
 
 
+def test_a_link_in_the_place_of_a_checkpoint_is_named_and_the_others_are_listed(run, tmp_path):
+    path = run.checkpoints / "step-00000020"
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    output = invoke("checkpoints", run.path, code=1).output
+    assert output.count("verified") == 2
+    assert f"damaged: {path}/manifest.json" in output
+    assert "its folder is a symbolic link" in output
+
+
 def test_damage_is_named_and_the_exit_code_says_so(run):
     path = run.checkpoints / "step-00000020" / MODEL
     path.write_bytes(path.read_bytes()[::-1])
