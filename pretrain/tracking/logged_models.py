@@ -240,9 +240,11 @@ def register(
         raise UserError(f"--step {which} is neither a step nor best or last")
     with short_errors(f"registering a model of {run} in MLflow"):
         tracked = MlflowRun.of_folder(run, uri, trust_folder)
-        if step is None or str(step) not in [model.tags["step"] for model in tracked.ready_models()]:
+        there = [number for number, _ in checkpoint.committed(RunFolder(run).checkpoints)]  # newest first
+        step = there[0] if which == "last" and there else step
+        if step is None or step in there or str(step) not in [model.tags["step"] for model in tracked.ready_models()]:
             log_models(run, which if step is None else "all", step, uri, trust_folder)
-        model = _choose(tracked.ready_models(), run, which)
+        model = _choose(tracked.ready_models(), run, which if step is None else str(step))
         version = _version(tracked, name, model)
         if alias:
             tracked.client.set_registered_model_alias(name, alias, version)

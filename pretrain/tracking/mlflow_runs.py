@@ -163,8 +163,9 @@ class MlflowRun:
         return [model for model in models if MODEL_TAG in model.tags]
 
     def ready_models(self) -> list["LoggedModel"]:
-        """The run's logged models whose files have all arrived."""
-        return [model for model in self.logged_models() if str(model.status) == "READY"]
+        """The run's logged models whose files have all arrived; of a step that was trained again, the later one."""
+        ready = [model for model in self.logged_models() if str(model.status) == "READY"]
+        return [*{model.name: model for model in sorted(ready, key=lambda model: model.creation_timestamp)}.values()]
 
     def sent_steps(self) -> dict[str, set[int]]:
         """The steps at which MLflow has each metric."""

@@ -1,8 +1,10 @@
 """Logged models: the chosen checkpoints, their evaluations, and the model that MLflow loads from a package."""
 
+import json
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,11 +14,13 @@ import pytest
 
 from pretrain.config import TrackConfig
 from pretrain.run import Entry, JournalTable, RunFolder
-from pretrain.tracking import ModelLogger, Point
+from pretrain.tracking import ModelLogger, Point, RunRecord, Target, logged_models, register
 from pretrain.tracking.logged_models import Candidate, chosen, evaluation
+from pretrain.tracking.mlflow_runs import MLFLOW_NOTE, MODEL_TAG, MlflowRun
 from pretrain.tracking.model_package import card_text, write_package
+from tests.support.configs import LEAST
 from tests.support.finetuning import tiny_model
-from tests.support.runs import wait_for
+from tests.support.runs import wait_for, write_config
 
 PYTHON = sys.executable
 
@@ -57,6 +61,38 @@ def test_an_evaluation_has_the_valid_value_and_the_time_that_mlflow_has_it_with(
     found = evaluation(JournalTable.read(path), 4)
     assert list(found.values()) == [Point("eval/loss", 5.5, 101.0, 4), Point("eval/masked_accuracy", 0.2, 201.0, 4)]
     assert evaluation(JournalTable.read(path), 5) == {}
+
+
+def test_after_a_run_went_back_the_later_model_of_a_step_is_registered(tmp_path: Path, monkeypatch) -> None:
+    """Its loss is higher here. A checkpoint that is there is logged first, if MLflow has an older one or not."""
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    write_config(tmp_path / "config.yaml", LEAST | {"track": {"uri": uri}})
+    (tmp_path / "journal.jsonl").touch()
+    record = RunRecord(uri, "books", "r", {}, {})
+    tracked = MlflowRun.open(Target(uri, "books"), record)
+    (tmp_path / "mlflow_run.json").write_text(json.dumps(asdict(record)))
+    made = []
+
+    def log(step: int, loss: float) -> None:
+        tags = {MODEL_TAG: f"{tracked.key}/step-{step:08d}/{len(made)}", "step": str(step), MLFLOW_NOTE: "a model"}
+        name = f"step-{step:08d}"
+        model = tracked.client.create_logged_model(
+            tracked.experiment_id, name=name, source_run_id=tracked.id, tags=tags
+        )
+        (tmp_path / "MLmodel").write_text("flavors: {}\n")
+        tracked.client.log_model_artifacts(model.model_id, str(tmp_path / "MLmodel"))
+        tracked.log_points([Point("eval/loss", loss, 1.0, step)], model.model_id)
+        tracked.client.finalize_logged_model(model.model_id, "READY")
+        made.append(model.model_id)
+
+    for step, loss in ((8, 3.0), (12, 2.0), (8, 4.0)):
+        log(step, loss)
+    assert register(tmp_path, "tiny", "8", alias=None, uri=uri).loss == 4.0
+    assert register(tmp_path, "tiny", "last", alias=None, uri=uri).loss == 2.0
+    (tmp_path / "checkpoints/step-00000008").mkdir(parents=True)
+    monkeypatch.setattr(logged_models, "log_models", lambda run, which, step, *_: log(step, 5.0))
+    assert register(tmp_path, "tiny", "8", alias=None, uri=uri).loss == 5.0
+    assert register(tmp_path, "tiny", "last", alias=None, uri=uri).model == "step-00000008"
 
 
 def logger(run: Path, command: str, which: str = "all") -> ModelLogger:
