@@ -21,7 +21,7 @@ from data_prep.common.reading import json_or_none
 from data_prep.common.urls import shown
 from evaluation.finetuning.cloze_repair import RepairTask
 from evaluation.finetuning.example_files import content_digest, pinned
-from evaluation.finetuning.head_training import TrainedHead, head_steps, train_head
+from evaluation.finetuning.head_training import TrainedHead, check_ids, head_steps, initial_model, train_head
 from evaluation.finetuning.heads import FinetuneSettings
 from evaluation.finetuning.label_tasks import Classification, Regression, TokenTask
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult
@@ -97,6 +97,12 @@ class Finetuning:
         other = copy.copy(self)
         other.settings = replace(self.settings, **changes)
         return other
+
+    def check_heads(self) -> None:
+        """Load the model of each head. Raises UserError for what `train_head` refuses before its first step."""
+        for head in self.task.heads:
+            model = initial_model(self._folder, head, self.settings, self._tokenizer.pad_token_id)
+            check_ids(self._folder, model, head.examples, self._tokenizer.pad_token_id)
 
     def open_results(self, json_path: Path | None, out: Path | None, ignored: Collection[str] = ()) -> FinetuneResults:
         """Open the results to resume from `json_path`, or new ones. ignored: see `FinetuneResults.resume_from`.

@@ -160,19 +160,21 @@ class SuiteRun:
     _tuned: dict[tuple[str, str], Path] = field(default_factory=dict)  # folders of models, by entrant and task
 
     def check(self, file: Path) -> None:
-        """Open the examples of every task, and keep the commits of data sets of the Hub for all its rows.
+        """Open every task with every model, and keep the commits of data sets of the Hub for all its rows.
 
         file: of the suite, for messages. Raises UserError, with the task, for the first that cannot be used.
         """
-        pinned = {}
-        for name, task in self.tasks.items():
+        models, pinned = [*dict.fromkeys(entrant.model for entrant in self.entrants)], {**self.tasks}
+        for name, model in itertools.product(self.tasks, models):
+            where = f"{file}: tasks.{name}" if model == models[0] else f"{file}: tasks.{name}, {model}"
             try:
-                opened = task.open(self.entrants[0].model)
-                pinned[name] = task.model_copy(update=opened.files)
-                if len(task.choices) > 1:
-                    pinned[name].open(self.entrants[0].model, task.search)
+                opened = pinned[name].open(model)
+                pinned[name] = pinned[name].model_copy(update=opened.files)
+                opened.check_heads()
+                if model == models[0] and len(pinned[name].choices) > 1:
+                    pinned[name].open(model, pinned[name].search)
             except UserError as error:
-                raise UserError(f"{file}: tasks.{name}: {error}") from None
+                raise UserError(f"{where}: {error}") from None
         self.tasks = pinned
 
     def results(self) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import yaml
 from safetensors.torch import load_file, save_file
-from transformers import BertForMaskedLM
+from transformers import BertForMaskedLM, MambaConfig, ViTConfig
 
 from data_prep.common.errors import UserError
 from evaluation.finetuning import Finetuning, experiment, read_suite
@@ -31,6 +31,13 @@ SUITE = {
         "scores": TWO | {"task": "regression"},
     },
 }
+
+
+MAMBA = {"vocab_size": 19, "hidden_size": 8, "num_hidden_layers": 1, "state_size": 4}
+
+
+def set_in(file, **values):
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 @pytest.fixture
@@ -205,6 +212,21 @@ def test_a_mistake_in_a_suite_is_one_message_before_any_training(folder, monkeyp
     (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"tasks": tasks}, sort_keys=False))
     with pytest.raises(UserError, match=f"^suite.yaml: {said}"):
         evaluate()
+
+
+@pytest.mark.parametrize("change, said", [
+    (lambda model: set_in(model / "tokenizer_config.json", pad_token=None), "the tokenizer has no pad token"),
+    (lambda model: MambaConfig(**MAMBA).save_pretrained(model), "--dropout: a mamba model has no dropout"),
+    (lambda model: ViTConfig().save_pretrained(model), "no model for AutoModelForSequenceClassification"),
+    (lambda model: set_in(model / "config.json", vocab_size=9), "lacks weights that BertForSequence.* needs"),
+])  # fmt: skip
+def test_every_model_is_opened_for_every_task_before_any_training(folder, monkeypatch, change, said):
+    """Also those after the first, which would be found at their own rows, after hours."""
+    monkeypatch.setattr(Finetuning, "run_seed", None)
+    write_suite(folder, dropout=0.1)
+    change(folder / shutil.copytree("model", "other"))
+    with pytest.raises(UserError, match=rf"^suite\.yaml: tasks\.three, other: .*{said}"):
+        invoke("evaluate", "model", "other", "--suite", "suite.yaml", "--json", "out.json")
 
 
 @pytest.mark.parametrize("defaults, said", [
