@@ -1,5 +1,6 @@
 """Manifest of a checkpoint: read, write, and verify the files against it."""
 
+import hashlib
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import xxhash
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import hash_stream, open_below, sha256_file, write_json
+from data_prep.common.files import hash_stream, open_below, write_json
 from data_prep.common.reading import cannot_read, parse_json, read_bytes, typed, unusable
 
 NAME = "manifest.json"
@@ -154,8 +155,8 @@ def _problem_of(
 
 
 def manifest_sha256(path: Path) -> str:
-    """The SHA-256 of the manifest of a checkpoint, which names the checksums of its files. Raises OSError."""
-    return sha256_file(path / NAME)
+    """The SHA-256 of the manifest of a checkpoint, which names the checksums of its files. UserError if missing."""
+    return hashlib.sha256(read_bytes(path / NAME, MAX_MANIFEST_BYTES, follow=False)).hexdigest()
 
 
 def checksum_of(manifest: dict[str, Any]) -> str:

@@ -59,6 +59,9 @@ def test_an_export_of_an_earlier_checkpoint_of_a_step_is_refused(tmp_path):
     Checkpoint(path, 8, {"again": True}, write_parts(path, snapshot(path, False))).write()
     with pytest.raises(UserError, match=r"step 8 was trained again\. Remove the folder"):
         exported_folder(tmp_path, 8)
+    (path / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"step-00000008/manifest\.json: there is no such file"):
+        exported_folder(tmp_path, 8)
 
 
 @pytest.mark.parametrize(
