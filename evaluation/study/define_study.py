@@ -1,6 +1,7 @@
 """Build and check a study from its arms and options. All errors are reported before any training."""
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 from data_prep.common.errors import UserError, working_directory
 from data_prep.common.files import sha256_file
+from data_prep.sources import find_inputs
 from data_prep.storage import json_line_files
 from evaluation.study.study_arms import Sweep, arm_words
 from evaluation.study.study_file import Arm, Study, check_same, continued, deciding
@@ -53,6 +55,8 @@ def define(
             raise UserError(f"{name}: {error}") from None
     print_warnings(warnings)
     first, lengths = sweep.configs[0], {_longest(config) for config in sweep.configs}
+    is_continued = (first.run.dir / "study.json").exists()
+    finetune = _with_commits(finetune, Study.open(first.run.dir).finetune if is_continued else ())
     assert first.data.valid is not None  # checked above
     study = Study(
         folder=first.run.dir,
@@ -68,7 +72,7 @@ def define(
         seq_len=min(_SEQ_LEN, *lengths) if len(lengths) > 1 else None,
         pairs=pairs,
         pairs_limit=pairs_limit,
-        finetune=tuple(finetune),
+        finetune=finetune,
         contents=_contents(first, pairs, finetune),
     )
     if study.primary == "held_out" and not study.losses:
@@ -77,6 +81,21 @@ def define(
             "--pairs or --finetune."
         )
     return continued(study)
+
+
+def _with_commits(finetune: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
+    """Options of a fine-tuning. Data sets of the Hub get their commit, or that of the study before with the same ones.
+
+    Raises UserError if a data set cannot be found.
+    """
+    words = [*finetune]
+    for number, word in enumerate(finetune):
+        option, hub, name = word.partition("hub:")
+        if hub and option in ("", *(f"{file}=" for file in _TASK_FILES)):
+            earlier = before[number] if number < len(before) else ""
+            is_same = re.match(f"{re.escape(word)}([?&]|$)", earlier)  # its location ends with split and commit
+            words[number] = earlier if is_same else option + find_inputs([hub + name])[0].location
+    return tuple(words)
 
 
 def open_unchanged(folder: Path) -> Study:

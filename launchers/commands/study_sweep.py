@@ -70,10 +70,11 @@ def study_sweep(
         words = shlex.split(finetune)
     except ValueError as error:  # an unclosed quote, or a backslash at the end
         raise UserError(f"--finetune {finetune!r} cannot be split into options ({error})") from error
-    finetuning = finetune_parameters(words) if words else {}
+    if words:
+        finetune_parameters(words)  # raises UserError for a wrong option
     with CommandProgress("checking the study"):
         study = define(sweep, baseline, seeds, stop_early, processes, pairs, pairs_limit, words)
-        check_inputs(sweep.configs, pairs, pairs_limit, finetuning)
+        check_inputs(sweep.configs, pairs, pairs_limit, finetune_parameters([*study.finetune]) if words else {})
     if dry_run:
         print("\n".join(study.describe()))
         if slurm:

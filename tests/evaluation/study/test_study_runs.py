@@ -1,19 +1,24 @@
 """Runs of a study, without training: finished runs, repeated runs, and the state after a stop."""
 
+import io
 import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from data_prep.common.errors import UserError
-from evaluation.study import Stopped, run_study, write_study_report
+from evaluation.study import Stopped, open_unchanged, run_study, write_study_report
 from evaluation.study.study_results import read_results
 from launchers.commands.study_run import study_commands
 from pretrain.config_files import load_config
 from tests.support.forked import ROOT
+from tests.support.hub_server import Repository, Store, connect, serving_hub
 from tests.support.runs import wait_for
 from tests.support.study_runs import Pretended, kept, run, settings, study_config
 
@@ -47,6 +52,32 @@ def test_a_study_goes_through_all_its_runs_and_then_has_nothing_to_do(config, tm
     assert run(study, commands) == ([], ["2 of 2 runs are done already"], [])
     assert study.primary == "downstream"
     assert set(study.contents) == {"data.valid", "--pairs", "--finetune --train", "--finetune --valid"}
+
+
+def test_the_runs_of_a_study_are_fine_tuned_on_one_commit(config, tmp_path, monkeypatch):
+    """Also if it is continued after a new commit. A new study has the new one; other data are another study."""
+    pq.write_table(pa.table({"text": ["the ship", "ship"], "label": [0, 1]}), rows := io.BytesIO())
+    repository, name = Repository(private=False), "hub:someone/words"
+    old = repository.commit("main", {"train.parquet": rows.getvalue()})
+    task = ["--task", "classification", "--train", name, f"--valid={name}?split=train"]
+    pinned = [f"{name}?split=train&revision={old}", f"--valid={name}?split=train&revision={old}"]
+    with serving_hub(Store({}, {"someone/words": repository})) as hub:
+        connect(monkeypatch, hub, tmp_path / "hf")
+        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.url)
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+        study = kept(config, finetune=task, seeds=1)
+        assert [*study.finetune[3:]] == pinned
+        new = repository.commit("main", {"train.parquet": rows.getvalue(), "README.md": b"new"})
+        again = kept(config, finetune=task, seeds=2)
+        assert (again.finetune, again.contents) == (study.finetune, study.contents)
+        open_unchanged(study.folder)
+        run(again, commands := Pretended(), only=[3])
+        assert [*commands.called[-1][5:7]] == pinned
+        other = kept(config, f"run.dir={tmp_path}/other", finetune=task)
+        assert other.finetune[3] == f"{name}?split=train&revision={new}"
+        for changed in (f"{name}?revision={new}", f"{name}?name=default"):
+            with pytest.raises(UserError, match="holds another study"):
+                kept(config, finetune=[*task[:3], changed, task[4]])
 
 
 def test_what_was_done_elsewhere_meanwhile_is_not_done_again(config):
