@@ -37,9 +37,11 @@ COLA = ("4", "2")  # text and label, without a header
 
 
 class Classification:
-    """Classify texts or pairs of texts. The metric is accuracy, or Matthews correlation for files in CoLA's format."""
+    """Classify texts or pairs of texts. The metric is accuracy, or Matthews correlation for files in CoLA's format.
 
-    without_model = "naive Bayes on token counts"
+    The baseline is naive Bayes or the most frequent label, whichever has the better metric: with many examples of
+    class 1, a model that always predicts it has a high F1.
+    """
 
     def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
         columns = _text_columns(settings, train)
@@ -58,10 +60,18 @@ class Classification:
         self._classes = len(ids)
         self._gold = [ids[_label(row)] for row in held_out]
         learnt = [ids[_label(row)] for row in rows]
-        self.baseline = classification_metrics(self._gold, naive_bayes(examples, learnt, predicted), self._classes)
+        self.without_model = "naive Bayes on token counts"
+        self.baseline = self._metrics(naive_bayes(examples, learnt, predicted))
+        constant = self._metrics([Counter(learnt).most_common(1)[0][0]] * len(held_out))
+        metric = settings.metric or self.metric
+        if constant.get(metric, 0) > self.baseline.get(metric, 0):
+            self.without_model, self.baseline = "the most frequent training label", constant
 
     def evaluate(self, outputs: Sequence[HeadOutputs]) -> dict[str, float]:
-        return classification_metrics(self._gold, [int(label) for label in outputs[0]], self._classes)
+        return self._metrics([int(label) for label in outputs[0]])
+
+    def _metrics(self, predicted: Sequence[int]) -> dict[str, float]:
+        return classification_metrics(self._gold, predicted, self._classes)
 
 
 class Regression:

@@ -1,5 +1,6 @@
 """Progress display of long commands."""
 
+import math
 import os
 import sys
 import time
@@ -47,7 +48,8 @@ class CommandProgress:
         )
         self._task = self._bar.add_task(escape(without_controls(waiting)), total=None)
         self._stage = ""
-        self._begin = self._printed = clock()
+        self._begin = self._printed = self._first_time = clock()
+        self._done, self._first_done = math.inf, 0  # any first call is less
 
     def __enter__(self) -> "CommandProgress":
         self._bar.start()
@@ -73,11 +75,18 @@ class CommandProgress:
         return lambda done, total: self.show(done, total, f"{done / 1e6 / self.seconds(unit):,.0f} million {unit}/s")
 
     def show(self, done: int, total: int, line: str) -> None:
+        """Show how much is done. The time left follows from what was done since the first call for this work.
+
+        A call with less than the last one begins other work, such as the next training.
+        """
+        if done < self._done:
+            self._first_time, self._first_done = self._clock(), done
+        self._done = done
         if not self._bar.disable:
             text = f"{done / max(total, 1):4.0%} {without_controls(line)}"
             self._bar.update(self._task, completed=done, total=total, description=escape(text))
         elif self._clock() - self._printed >= float(os.environ.get(LINE_SECONDS_VARIABLE, PLAIN_SECONDS)):
             self._printed = self._clock()
-            share = done / max(total, 1)
-            left = timedelta(seconds=round(self.seconds(self._stage) * (1 - share) / share)) if share else None
-            typer.echo(f"{share:4.0%} {line}{f', {left} left' if left else ''}", err=True)
+            seconds, since = self._clock() - self._first_time, done - self._first_done
+            left = f", {timedelta(seconds=round(seconds * (total - done) / since))} left" if since else ""
+            typer.echo(f"{done / max(total, 1):4.0%} {line}{left}", err=True)

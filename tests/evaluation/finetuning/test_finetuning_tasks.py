@@ -57,7 +57,17 @@ def test_the_baseline_of_classes_knows_the_tokens_and_not_their_order(tmp_path, 
     found = label_tasks.naive_bayes(examples, [example["labels"] for example in examples], task.heads[0].held_out([]))
     # "ship the" by counts one higher than they are, over 12 ids: "yes" 1/7 (2/16)^4, "no" 6/7 (7/33)^2 (1/33)^2
     assert found == [0, 1, 0, 0]
-    assert task.baseline["accuracy"] == 2 / 4
+    assert (task.without_model, task.baseline["accuracy"]) == ("naive Bayes on token counts", 2 / 4)
+
+
+def test_the_baseline_of_classes_is_the_most_frequent_label_where_that_is_better(tmp_path, tokenizer):
+    """By the main metric, so that a model which always says yes is not above it."""
+    train = write(tmp_path / "a.tsv", "text\tlabel\n" + "the ship\tyes\n" * 4 + "old\tno\n" * 3)
+    held_out = write(tmp_path / "b.tsv", "text\tlabel\n" + "old\tyes\n" * 2 + "the ship\tyes\nold\tno\n")
+    task = Classification(FinetuneSettings("classification", metric="f1"), train, held_out, tokenizer)
+    assert (task.without_model, task.baseline["f1"]) == ("the most frequent training label", 2 * 3 / 7)
+    task = Classification(FinetuneSettings("classification", metric="matthews"), train, held_out, tokenizer)
+    assert task.without_model == "naive Bayes on token counts"
 
 
 def test_scores_of_pairs_and_their_baseline(tmp_path, tokenizer):

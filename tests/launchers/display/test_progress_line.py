@@ -24,6 +24,22 @@ def test_lines_come_now_and_then_with_the_time_left(capsys):
     assert capsys.readouterr().err.splitlines() == ["  0% runs", " 25% runs, 3:00:00 left"]
 
 
+def test_the_time_left_counts_what_was_done_since_the_work_began(capsys):
+    """Not what an earlier call of the command did, and not the time of work before."""
+    now = 0.0
+    with CommandProgress(clock=lambda: now) as line:
+        line.show(60, 100, "resumed")
+        now = 100.0
+        line.show(80, 100, "resumed")
+        line.show(0, 10, "the next training")
+        now += 50
+        line.show(5, 10, "the next training")
+    assert capsys.readouterr().err.splitlines() == [
+        " 80% resumed, 0:01:40 left",
+        " 50% the next training, 0:00:50 left",
+    ]
+
+
 DRAW = """
 import time
 
