@@ -16,6 +16,7 @@ from evaluation.study.study_file import Arm, Study, check_same, continued, decid
 from pretrain.config import Config
 from pretrain.config_files import load_config
 from pretrain.data import Sources
+from pretrain.masking import cached_weights
 from pretrain.model import weights_digest
 from pretrain.planning import check_start, print_warnings
 
@@ -148,6 +149,8 @@ def _arms(overrides: Mapping[str, dict[str, Any]], configs: Sequence[Config]) ->
         contents = {"data.train": Sources.open(config).fingerprint}
         if config.model.init:
             contents["model.init"] = weights(config.model.init)
+        lists = [phase.config.masking.selection.weights for phase in config.run_phases]
+        contents |= {f"masking.selection.weights {path}": cached_weights(path).digest for path in lists if path}
         arm = Arm(name, own, deciding(config) | {"contents": contents})
         if same := next((other.name for other in arms if other.config == arm.config), None):
             raise UserError(f"--over: {same} and {name} are the same config. Write other values.")

@@ -193,11 +193,13 @@ def continued(study: Study) -> Study:
 
 
 def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
-    """Require that two studies are equal except for the number of seeds and early stopping.
+    """Require that two studies are equal, except for seeds, early stopping, and contents that `before` does not have.
 
     Raises UserError with the problem, the first difference, and the advice.
     """
-    if changed := [*changed_settings(_settings(before), _settings(now)).values()]:
+    then = _settings(before)
+    named = changed_settings(then, _settings(now)).items()
+    if changed := [said for name, said in named if name in then or "contents." not in name]:
         more = f" (and {len(changed) - 1} more)" if changed[1:] else ""
         raise UserError(redact(f"{problem}: {changed[0]}{more}; {advice}"))
 

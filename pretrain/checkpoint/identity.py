@@ -22,7 +22,6 @@ _MOST_NAMED, _LONGEST = 3, 60  # differences in a message, and characters of a v
 _OF_BATCHES = ("data.", "objective", "masking.", "run.seed", "plan version")
 
 _PHASE = re.compile(r"^phases\.[^.]*\.(?=[a-z])")
-_ADDED = re.compile(r"phases\..*(weights \(content\)|strategy \(order\))$")  # earlier versions did not store them
 
 
 @dataclass(frozen=True)
@@ -89,17 +88,14 @@ class Identity:
         named = self.settings.items()
         return Identity({name: value for name, value in named if _PHASE.sub("", name).startswith(_OF_BATCHES)})
 
-    def batch_digest(self, earlier: bool = False) -> str:
-        """A digest of `of_batches`: 16 hex digits. `earlier`: as earlier versions of Maskwright made it."""
-        named = self.of_batches().settings.items()
-        kept = {name: value for name, value in named if not (earlier and _ADDED.match(name))}
-        return xxhash.xxh3_64_hexdigest(json.dumps(kept, sort_keys=True).encode())
+    def batch_digest(self) -> str:
+        """A digest of `of_batches`: 16 hex digits."""
+        return xxhash.xxh3_64_hexdigest(json.dumps(self.of_batches().settings, sort_keys=True).encode())
 
     def changes(self, now: "Identity") -> dict[str, str]:
         """A phrase for each setting that differs.
 
-        Fingerprints of indexes are compared only if both sides have one and the data are the same. `not_stored` is not
-        compared.
+        Fingerprints of indexes are compared only if both sides have one and the data are the same; `not_stored` never.
         """
         changed = changed_settings(self.settings, now.settings)
         if _DATA in changed or None in (self.settings.get(_INDEXES), now.settings.get(_INDEXES)):
@@ -108,8 +104,7 @@ class Identity:
 
     def not_stored(self, now: "Identity") -> list[str]:
         """The lists of phases whose content an earlier version of Maskwright did not store."""
-        added = sorted(now.settings.keys() - self.settings)
-        return [name for name in added if name.removesuffix(" (content)") in self.settings]
+        return [n for n in now.settings if n not in self.settings and n.removesuffix(" (content)") in self.settings]
 
 
 def _orders(data: Sources, prefix: str) -> dict[str, list[str]]:

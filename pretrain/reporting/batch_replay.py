@@ -130,7 +130,7 @@ def _open_data(config: Config, folder: RunFolder, settings: str, step: int) -> S
     """
     data = Sources.open(config)
     now = Identity.of(config, data, step)
-    if settings not in (now.batch_digest(), now.batch_digest(earlier=True)):  # the checksum decides
+    if now.batch_digest() != settings:
         then = _newest_identity(folder)
         changed = "; ".join(then.of_batches().changes(now.of_batches()).values()) if then else ""
         raise UserError(

@@ -1,14 +1,17 @@
 """Definition of a study: its runs, refused options, and permitted changes at a resume."""
 
+import json
 import re
 
 import pytest
 import yaml
 
 from data_prep.common.errors import UserError
+from data_prep.format import Dataset, WeightList
 from evaluation.study import Study, open_unchanged
 from evaluation.study.study_arms import grid
 from pretrain.config_files import load_config
+from pretrain.masking import cached_weights
 from tests.support.in_process import invoke
 from tests.support.study_runs import kept, study_of
 
@@ -98,6 +101,32 @@ def test_changed_data_are_another_study(config, data, tmp_path):
     (pairs / "b.jsonl").write_text("two")
     with pytest.raises(UserError, match=r"contents\.--pairs was"):
         open_unchanged(folder)
+
+
+def test_another_list_at_the_same_path_is_another_study(config, data, tmp_path):
+    """Runs of one arm would have other masks. The list is of a later phase here."""
+
+    def write(weight):
+        cached_weights.cache_clear()
+        tokenizer = Dataset(data / "train").manifest.tokenizer
+        WeightList(tokenizer.sha256, [weight] * tokenizer.vocab_size).write(tmp_path / "list")
+
+    write(1.0)
+    masked = {"selection": {"weights": str(tmp_path / "list")}}
+    phases = [{"name": "a", "steps": 20}, {"name": "b", "steps": 20, "masking": masked}]
+    words = ("train.steps=40", f"phases={json.dumps(phases)}")
+    folder = kept(config, *words).folder
+    assert open_unchanged(folder).folder == folder
+    write(2.0)
+    with pytest.raises(UserError, match=r"study started: contents\.masking\.selection\.weights /.*/list was \w+"):
+        open_unchanged(folder)
+    with pytest.raises(UserError, match="holds another study: contents"):
+        kept(config, *words, seeds=5)
+    stored = json.loads((folder / "study.json").read_text())
+    for arm in stored["arms"]:
+        arm["config"]["contents"].pop(f"masking.selection.weights {tmp_path}/list")
+    (folder / "study.json").write_text(json.dumps(stored))
+    assert open_unchanged(folder).folder == folder, "an earlier version did not store it"
 
 
 def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_path):
