@@ -7,6 +7,6 @@ raises `Stopped`. `write_study_report` compares the arms. The caller passes the 
 
 from evaluation.study.comparison_report import write_study_report
 from evaluation.study.define_study import check_inputs, define, open_unchanged
-from evaluation.study.study_arms import open_sweep
+from evaluation.study.study_arms import Sweep, open_sweep
 from evaluation.study.study_file import Study
 from evaluation.study.study_runner import Stopped, run_study

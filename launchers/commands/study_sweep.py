@@ -82,12 +82,11 @@ def study_sweep(
 
             study_chain(study, settings).show()
         return
-    study.save(sweep)
     if slurm:
         from launchers.slurm import submit_study
 
-        submit_study(study, settings)
-        return
+        return submit_study(study, sweep)
+    study.save(sweep)
     run_to_report(study, None)
 
 

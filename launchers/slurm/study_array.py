@@ -5,7 +5,7 @@ import shlex
 
 from data_prep.common.errors import UserError
 from data_prep.common.processes import module_command
-from evaluation.study import Study
+from evaluation.study import Study, Sweep
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
 from launchers.slurm.job_chain import ChainedJob, JobChain, refuse_while_queued
@@ -13,14 +13,15 @@ from launchers.slurm.requeue_decision import ending_of
 from pretrain.config import Config
 
 
-def submit_study(study: Study, config: Config) -> None:
-    """Submit the unfinished parts, each run as one array element, and print the jobs.
+def submit_study(study: Study, sweep: Sweep) -> None:
+    """Write the study, submit the unfinished parts, each run as one array element, and print the jobs.
 
     Raises UserError if Slurm is missing or refuses a job, jobs of this study are queued, or a run needs a container.
     """
-    chain = study_chain(study, config)
+    chain = study_chain(study, sweep.configs[0])
     client.check_available()
-    refuse_while_queued(chain.folder, study.folder)
+    refuse_while_queued(chain.folder, study.folder)  # before the config that they read is replaced
+    study.save(sweep)
     chain.submit()
     print(f"  report  {study.folder / 'report.html'}, at the end")
     print(f"  logs    {chain.folder}")

@@ -13,7 +13,8 @@ from evaluation.study.study_arms import grid
 from pretrain.config_files import load_config
 from pretrain.masking import cached_weights
 from tests.support.in_process import invoke
-from tests.support.study_runs import kept, study_of
+from tests.support.slurm_jobs import program
+from tests.support.study_runs import OVER, kept, study_of
 
 
 @pytest.mark.parametrize(
@@ -127,6 +128,27 @@ def test_another_list_at_the_same_path_is_another_study(config, data, tmp_path):
         arm["config"]["contents"].pop(f"masking.selection.weights {tmp_path}/list")
     (folder / "study.json").write_text(json.dumps(stored))
     assert open_unchanged(folder).folder == folder, "an earlier version did not store it"
+
+
+@pytest.mark.process
+def test_queued_jobs_of_a_study_keep_their_config(config, tmp_path):
+    """The same command is refused, and so are its other settings of tracking."""
+    bin, queue = tmp_path / "bin", tmp_path / "queue"
+    program(bin, "sbatch", "echo 12")
+    program(bin, "squeue", f"cat {queue}")
+    program(bin, "scontrol", "exit 1")
+    words = ("study", "sweep", config, "--over", OVER[0], "--slurm", "--procs", 1, "cluster.cpu=true")
+    queue.write_text("")
+    assert "Submitted run as job 12" in invoke(*words, PATH=f"{bin}:/bin:/usr/bin").output
+    own = load_config(config).run.dir / "config.yaml"
+    before = own.read_text()
+    queue.write_text("12\n")
+    with pytest.raises(UserError, match=r"Jobs 12 12 of .* wait or run"):
+        invoke(*words, "track.experiment=other", PATH=f"{bin}:/bin:/usr/bin")
+    assert own.read_text() == before
+    queue.write_text("")
+    invoke(*words, "track.experiment=other", PATH=f"{bin}:/bin:/usr/bin")
+    assert own.read_text() != before
 
 
 def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_path):
