@@ -88,8 +88,8 @@ def _repeat(folder: "RunFolder", plan: "AuditPlan", work: Path, processes: int) 
 
     log, journal = work / _LOG, JournalReader(RunFolder(work).journal)
     if work.is_symlink() or work.exists():
-        if work.is_symlink() or not log.is_file():
-            raise UserError(f"{work} exists and no audit made it; move it away, as the audit repeats steps there")
+        if work.is_symlink() or not log.is_file() or RunFolder(work).is_held():
+            raise UserError(f"{work} is of an audit that still runs, or no audit made it; wait, or move it away")
         shutil.rmtree(work)
     words = ["train", str(folder.config), *repeat_settings(plan, work), "--procs", str(processes)]
     with child_commands() as maskwright, CommandProgress() as line:
