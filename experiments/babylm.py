@@ -177,11 +177,11 @@ def changes_of(args: argparse.Namespace, seed: int, tokens: int) -> list[str]:
 
 
 def train(args: argparse.Namespace, results: Results) -> None:
-    """Train all seeds at the same time. With --minutes, `watch` may stop runs."""
+    """Train all seeds at the same time, but none that a probe has stopped. With --minutes, `watch` may stop runs."""
     over = threading.Event()
     threading.Thread(target=watch, args=(args, results, over), daemon=True).start()
     try:
-        for_each(args, range(args.seeds), lambda seed: train_one(args, results, seed))
+        for_each(args, range(results.of("probe").get("seeds", args.seeds)), lambda seed: train_one(args, results, seed))
     finally:
         over.set()
 
@@ -231,7 +231,7 @@ def watch(args: argparse.Namespace, results: Results, over: threading.Event) -> 
         if args.end - time.time() < EVALUATION_SECONDS:
             stop(folders)
             return
-        if not results.of("probe") and (rate := probed_rate(folders, args.probe_steps)):
+        if "seeds" not in results.of("probe") and (rate := probed_rate(folders, args.probe_steps)):
             seeds = min(args.seeds, next(seeds for least, seeds in SEEDS_BY_RATE if rate >= least))
             results.add("probe", "tokens_per_second", rate)
             results.add("probe", "seeds", seeds)
