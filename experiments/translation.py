@@ -112,9 +112,14 @@ def translations(args: argparse.Namespace, sources: list[str]) -> list[str]:
 
 
 def translate(writer: Writer, spelling: Spelling, source: str) -> str:
-    """The greedy translation of a text: at most three times as many tokens, plus 10, and no more than a row holds."""
+    """The greedy translation of a text: at most three times as many tokens, plus 10, and no more than a row holds.
+
+    A text that fills a row has an empty one.
+    """
     size = len(writer.tokenizer(source, add_special_tokens=False)["input_ids"])
     length = min(3 * size + 10, _SLOTS - size - 2)
+    if length < 1:
+        return ""
     ((ids, new),) = writer.write(GenerationRequest(source, length, temperature=0))
     return spelling.text(id for id, is_new in zip(ids, new, strict=True) if is_new).strip()
 
