@@ -34,6 +34,7 @@ from experiments.common import (
 )
 from experiments.merges import compared
 from experiments.small_models import CONFIG, SEQ_LEN, VALID_FRACTION
+from pretrain.export import load_tokenizer
 
 SCRATCH, GENERAL, PIECES = "random weights", "general model", "general model, new tokenizer"
 VOCABULARY = {SCRATCH: "domain", GENERAL: "general", PIECES: "domain"}
@@ -145,7 +146,7 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     if not file.exists():
         model, texts = open_model(folder), read_text_lines(args.valid)
         bytes_of_text = sum(len(text.encode()) for text in texts)
-        unknown, sentences = model.tokenizer.vocabulary()["[UNK]"], model.tokenizer(texts)
+        unknown, sentences = load_tokenizer(folder).unk_token_id, model.tokenizer(texts)  # None: it has no such token
         found: dict[str, float] = {"tokens": sum(len(one.ids) for one in sentences)}
         found["unknown"] = sum(int((one.ids == unknown).sum()) for one in sentences)
         found[MEASURE] = -float(sentence_scores(model, texts).sum()) / bytes_of_text / math.log(2)
