@@ -67,7 +67,8 @@ def parsed(parser: argparse.ArgumentParser, *files: str, **quick: Any) -> argpar
 
 def parsed_with_tasks(parser: argparse.ArgumentParser, **quick: Any) -> argparse.Namespace:
     """The arguments of `task_options`."""
-    return parsed(parser, "pairs", "train", "valid", pairs_limit=4, **sst2_finetuning.QUICK | quick)
+    args = parsed(parser, "pairs", "train", "valid", pairs_limit=4, **sst2_finetuning.QUICK | quick)
+    return sst2_finetuning.keep_search(common.keep_settings(args, "pairs_limit"))
 
 
 def evaluate_pairs(args: argparse.Namespace, names: Iterable[str]) -> None:

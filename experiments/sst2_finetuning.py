@@ -12,7 +12,7 @@ from evaluation.finetuning import FinetuneSettings, Finetuning
 from evaluation.finetuning.example_files import read_table
 from evaluation.finetuning.label_tasks import find_columns
 from evaluation.study.paired_statistics import mean_of, paired_differences
-from experiments.common import table
+from experiments.common import keep_settings, table
 
 Init = Literal["pretrained", "random"]
 Row = tuple[str, str]
@@ -40,6 +40,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lr", type=float, nargs="+", default=[3e-4, 1e-3, 3e-3], help="rates to choose from")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--seeds", type=int, default=5)
+
+
+def keep_search(args: argparse.Namespace) -> argparse.Namespace:
+    """The arguments. The split of the search is written once in --work; raises UserError for another --held-out."""
+    return keep_settings(args, "held_out") if len(args.lr) > 1 else args
 
 
 def fine_tune(args: argparse.Namespace, name: str, folder: Path, init: Init = "pretrained") -> Tuned:

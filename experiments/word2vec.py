@@ -30,7 +30,7 @@ from data_prep.storage import read_lines
 from evaluation.study.paired_statistics import holm
 from experiments import sst2_finetuning
 from experiments.charts import COLOURS, chart
-from experiments.common import options, parsed, run, table, write_page
+from experiments.common import keep_settings, options, parsed, run, table, write_page
 from experiments.mean_of_embeddings import save_word_vectors
 from experiments.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
@@ -94,7 +94,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--about", default="", help="a sentence about the models, for the page")
     sst2_finetuning.add_options(parser)
     quick = {"size": 8, "epochs_of_vectors": 1, "contexts": 1}
-    return parsed(parser, "train", "valid", **sst2_finetuning.QUICK | quick)
+    args = parsed(parser, "train", "valid", **sst2_finetuning.QUICK | quick)
+    args.data = str(args.data.absolute())
+    return sst2_finetuning.keep_search(keep_settings(args, "data", "size", "epochs_of_vectors", "min_count"))
 
 
 def words_of(dataset: Dataset, tokenizer: Any) -> list[list[str]]:

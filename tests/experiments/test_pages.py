@@ -1,5 +1,7 @@
 """Figures of benchmark pages: changes between layers, and right pairs by set."""
 
+import contextlib
+import importlib
 import json
 import sys
 import threading
@@ -16,9 +18,12 @@ from experiments.babylm_text import FILES, count, select
 from experiments.common import keep_settings, read_text_lines
 from experiments.layers.by_objective import OBJECTIVES, changes, marked, p_value
 from experiments.small_models import CONFIG, config_of
+from experiments.starting_points import measured
+from experiments.translation import translate
 from experiments.word_order import by_set
 from pretrain.config import Config
 from pretrain.run import Entry
+from tests.support.finetuning import tiny_model
 
 
 def test_the_models_are_valid_runs_which_differ_in_the_objective_alone():
@@ -66,6 +71,19 @@ def test_babylm_stops_runs_that_the_time_does_not_allow(rate, left, stopped, tmp
     assert [seed for seed in range(3) if (tmp_path / f"runs/{seed}/STOP").exists()] == stopped
     assert left < 90 or results.of("probe") == {"tokens_per_second": 3 * rate, "seeds": 3 - len(stopped)}
     assert left < 90 or "No model is trained yet." in args.out.read_text()
+
+
+def test_babylm_trains_no_seed_again_that_the_probe_has_stopped(tmp_path, monkeypatch):
+    """Also if the first command was killed before the seed stopped. Without a decision, all seeds are trained."""
+    args = Namespace(work=tmp_path, out=tmp_path / "page.md", gpu=True, quick=False, seeds=3, masked_limit=400)
+    args.at_once, args.end, trained = 1, float("inf"), list[int]()
+    monkeypatch.setattr(babylm, "train_one", lambda args, results, seed: trained.append(seed))
+    babylm.train(args, Results(args))
+    Results(args).add("probe", "tokens_per_second", 9e5)
+    babylm.train(args, Results(args))
+    Results(args).add("probe", "seeds", 2)
+    babylm.train(args, Results(args))
+    assert trained == [0, 1, 2] * 2 + [0, 1]
 
 
 def test_babylm_evaluates_the_other_seeds_of_a_failed_one(tmp_path, monkeypatch):
@@ -191,6 +209,69 @@ def test_a_folder_with_results_of_other_settings_is_refused(tmp_path):
     keep_settings(Namespace(work=tmp_path, steps=8, rows=6, seeds=2), "steps", "rows")
     with pytest.raises(UserError, match=r"has results of rows 6\. Name another --work\.$"):
         keep_settings(kept, "steps", "rows")
+
+
+OPTIONS = {
+    "word2vec": ["model", "--data", "data", "--similarity", "*.txt"],
+    "word_order": ["--input", "a.jsonl", "--pairs", "sst2.tsv"],
+}
+
+
+@pytest.mark.parametrize(("name", "option", "value", "kept"), [
+    ("word2vec", "--size", "64", "size 192"), ("word2vec", "--epochs-of-vectors", "2", "epochs_of_vectors 5"),
+    ("word2vec", "--min-count", "1", "min_count 5"), ("word2vec", "--data", "other", r"data .*/data"),
+    ("word2vec", "--held-out", "50", "held_out 1000"), ("word_order", "--held-out", "50", "held_out 1000"),
+    ("word_order", "--pairs-limit", "9", "pairs_limit 50"),
+])  # fmt: skip
+def test_vectors_and_the_search_are_not_used_for_other_settings(tmp_path, monkeypatch, name, option, value, kept):
+    """With one learning rate there is no search."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sst2.tsv").write_text("sentence\tlabel\n")
+    module = importlib.import_module(f"experiments.{name}")
+    words = [name, *OPTIONS[name], "--train", "sst2.tsv", "--valid", "sst2.tsv", "--work", "work"]
+    monkeypatch.setattr(module, "prepare", None, raising=False)  # of word_order, whose main reads the options
+    read = getattr(module, "arguments", module.main)
+
+    def start(*more):
+        monkeypatch.setattr(sys, "argv", [*words, *more])
+        with contextlib.suppress(TypeError):
+            read()
+
+    start("--lr", "1e-3", "--held-out", "7")
+    start()
+    start("--seeds", "9")
+    with pytest.raises(UserError, match=rf"work has results of {kept}\. Name another --work\.$"):
+        start(option, value)
+
+
+class Words:
+    """A writer and a spelling that write the words of a prompt in capitals, at most `length`."""
+
+    def tokenizer(self, text, add_special_tokens):
+        return {"input_ids": text.split()}
+
+    def write(self, request):
+        assert request.length > 0
+        words = request.prompt.upper().split()[: request.length]
+        yield words, [True] * len(words)
+
+    def text(self, ids):
+        return " ".join(ids)
+
+
+@pytest.mark.parametrize(("size", "written"), [(3, 3), (100, 26), (125, 1), (126, 0), (200, 0)])
+def test_a_source_that_fills_a_row_has_an_empty_translation(size, written):
+    assert translate(Words(), Words(), "a " * size).split() == ["A"] * written
+
+
+def test_unknown_tokens_are_counted_by_the_token_of_the_model(tmp_path):
+    folder = tiny_model(tmp_path / "model")
+    args = Namespace(work=tmp_path, valid=tmp_path / "valid.txt")
+    args.valid.write_text("the old ship\nthe zebra\n")
+    assert measured(args, folder)["unknown"] == 1
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_text((folder / name).read_text().replace("[UNK]", "<unk>"))
+    assert measured(args, folder.rename(tmp_path / "other"))["unknown"] == 1
 
 
 def test_right_pairs_are_counted_by_set():
