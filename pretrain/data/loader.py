@@ -157,7 +157,7 @@ class Loader:
         vocabulary = Vocabulary.of(sources.tokenizer)
         numbers = range(len(config.run_phases))
         objectives = [objective_of(config, vocabulary, seed, "train", phase=number) for number in numbers]
-        flags = functools.reduce(operator.or_, (objective.flags for objective in objectives))
+        flags = [objective_of(phase.config, vocabulary, seed, "train").flags for phase in config.run_phases]
         streams = [
             row_stream(
                 dataset,
@@ -165,7 +165,7 @@ class Loader:
                 data.window_blocks,
                 data.packing,
                 number,
-                flags=flags,
+                flags=functools.reduce(operator.or_, (flags[n] for n in numbers if sources.weights[n][number])),
                 substitute=derive_key(seed, "substitutes") if data.damage_budget else None,
                 look_ahead=True,
                 order=order,

@@ -153,11 +153,14 @@ class Sources:
         held_out = self.open_held_out(config.data)
         for dataset in (*self.datasets, *([held_out] if held_out else [])):
             dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)
-            marked = any(phase.config.masking.selection.unmarked != 1 for phase in config.run_phases)
-            if marked or any(kind.needs_targets for kind in config.objective_kinds):
+        phases = [phase.config for phase in config.run_phases]
+        read = [(dataset, [one]) for n, one in enumerate(phases) for dataset in self.of_phase(n).datasets]
+        for dataset, configs in [*read, *([(held_out, phases)] if held_out else [])]:
+            kinds = [kind for one in configs for kind in one.objective_kinds]
+            if any(one.masking.selection.unmarked != 1 for one in configs) or any(kind.needs_targets for kind in kinds):
                 check_targets(dataset)
-            if any(kind.needs_pairs for kind in config.objective_kinds):
-                check_translation_pairs(dataset, min(stage.seq_len for stage in config.stages))
+            if any(kind.needs_pairs for kind in kinds):
+                check_translation_pairs(dataset, min(one.data.seq_len for one in configs))
         for phase in config.run_phases:
             objective_of(config, Vocabulary.of(self.tokenizer), config.run.seed, "train", phase=phase.number)
 

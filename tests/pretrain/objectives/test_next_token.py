@@ -190,3 +190,6 @@ def test_data_without_pairs_and_pairs_longer_than_a_row_are_refused(tmp_path):
         check("long", 8)
     with pytest.raises(UserError, match="holds no pairs"):
         check("text", 8, objective=[{"kind": "prefix", "share": 0.5}, {"kind": "mlm", "share": 0.5}])
+    longer = {"data": {"train": str(tmp_path / "long"), "seq_len": 9}, "objective": "prefix"}
+    of_phases = [{"name": "a", "steps": 5}, {"name": "b", "steps": 5} | longer]
+    check("text", 8, objective="mlm", phases=of_phases)  # each phase is checked on the data that it reads

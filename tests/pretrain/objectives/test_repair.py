@@ -120,3 +120,29 @@ def test_data_without_targets_is_refused(data):
     with pytest.raises(UserError, match=r"text has no targets.*--wrong-field"):
         check(held_out)
     check(config_of(data))
+
+
+def test_each_phase_is_checked_on_the_data_that_it_reads(data):
+    """The text needs no targets where only another phase predicts them. Held-out data are for all phases."""
+    text, pairs = (str(data / name) for name in ("text", "pairs"))
+
+    def of_phases(*read: str, **more) -> Config:
+        first, second = ({"data": {"train": path}, "steps": 5} for path in read)
+        phases = [{"name": "a"} | first, {"name": "b", "objective": "repair"} | second]
+        train = {"global_batch_size": 16}
+        return least_config(data={"train": first["data"]["train"], "seq_len": 32} | more, train=train, phases=phases)
+
+    config = of_phases(text, pairs)
+    check(config)
+    loader = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), 0)
+    first = loader.step(0, loader.mixture.start())
+    second = loader.step(5, first.after)
+    loader.close()
+    assert any((batch.labels[batch.labels != IGNORED] % 7 != 0).any() for batch in first.batches)
+    for batch in second.batches:
+        assert len(labels := batch.labels[batch.labels != IGNORED])
+        assert (labels % 7 == 0).all()
+    check(of_phases(text, pairs, valid=pairs))
+    for wrong in (of_phases(pairs, text), of_phases(text, pairs, valid=text)):
+        with pytest.raises(UserError, match=r"text has no targets.*--wrong-field"):
+            check(wrong)
