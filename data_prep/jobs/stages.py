@@ -9,6 +9,7 @@ import functools
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -215,9 +216,9 @@ def _planned(request: PrepareRequest) -> Iterator[tuple[PreparationPlan, list[st
     Yields the plan, notes, and whether OUT held a preparation before.
     """
     out = request.out
-    with _explained(out):
+    with _explained(out), tempfile.TemporaryDirectory() as new:
         check_out(out)
-        tokenizer = fetch(str(request.tokenizer), out / "prep" / "tokenizer")
+        tokenizer = fetch(str(request.tokenizer), Path(new, "tokenizer"), out / "prep" / "tokenizer")
         info = describe_tokenizer(tokenizer)  # raises before the lock is written
         with _locked(out):
             resumed = check_out(out)
@@ -259,6 +260,10 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
         notes.append(f"{number} not read. The largest is {first}. {how_to_convert(first)}.")
     place = InputLocations(locations, str(cache.folder), cache.max_bytes, request.allow_unreadable, unread)
     write_json(locations_path(out), asdict(place))  # first: it identifies OUT as the folder of a preparation
+    if tokenizer not in (Path(request.tokenizer), kept := out / "prep" / "tokenizer"):
+        copy_files(tokenizer, kept)
+        if (record := tokenizer / "hub.json").is_file():
+            write_file(kept / record.name, record.read_bytes())
     write_groups(groups, out)
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)

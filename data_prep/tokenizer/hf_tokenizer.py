@@ -167,11 +167,11 @@ def _characters(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 _CREATE = "Create one with `maskwright tokenizer train`, or correct --tokenizer."
 
 
-def fetch(value: str, into: Path) -> Path:
+def fetch(value: str, into: Path, kept: Path | None = None) -> Path:
     """The folder of the tokenizer that `value` names: a folder, a tokenizer.json, or hub:OWNER/NAME[@REVISION].
 
     A folder is returned unchanged. Otherwise the tokenizer's files are copied to `into`, which is returned; of a name
-    of the Hub, hub.json there records the commit, which the same name keeps. ESM-2's vocab.txt is converted in `into`.
+    of the Hub, hub.json there or in `kept` has the commit, which the same name keeps. ESM-2's vocab.txt is converted.
     Raises UserError if there is no such tokenizer, and for a repository without a fast tokenizer.
     """
     path = Path(value)
@@ -181,8 +181,8 @@ def fetch(value: str, into: Path) -> Path:
         with library_errors(f"{value} is not a tokenizer.json", "Name a tokenizer.json, or its folder."):
             Tokenizer.from_file(value)
         return _copy({"tokenizer.json": path.resolve()}, into)
-    if (json_or_none(into / _HUB_RECORD, dict[str, str]) or {}).get("name") == value:
-        return into
+    if (json_or_none((kept or into) / _HUB_RECORD, dict[str, str]) or {}).get("name") == value:
+        return kept or into
     if not is_hub_name(value):
         hint = hub_hint(value, "tokenizer")
         raise UnusableInput(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}{hint}")

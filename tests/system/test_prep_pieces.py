@@ -199,6 +199,23 @@ def test_a_folder_of_inputs_may_hold_the_output(tmp_path, tokenizer):
         prepare_files([out], tmp_path / "outside/tok", out)
 
 
+def test_a_refused_command_leaves_the_tokenizer_and_its_commit(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)))
+    out, other = tmp_path / "out", tmp_path / "other.json"
+    prepare_files([tmp_path / "a.jsonl"], tokenizer / "tokenizer.json", out)
+    (out / "prep/tokenizer/hub.json").write_text('{"name": "hub:owner/name"}')
+    before = tree(out)
+    state = json.loads((tokenizer / "tokenizer.json").read_text())
+    other.write_text(json.dumps(state | {"normalizer": None}))
+    (tmp_path / "b.jsonl").write_bytes(jsonl(texts(1, 20)))
+    for name, given in (("a.jsonl", other), ("b.jsonl", tokenizer / "tokenizer.json")):
+        with pytest.raises(UserError, match=r"was prepared with another --tokenizer|is not given now"):
+            prepare_files([tmp_path / name], given, out)
+        assert tree(out) == before
+    assert prepare_files([tmp_path / "a.jsonl"], "hub:owner/name", out).new_tasks == 0  # from the commit of before
+    assert tree(out) == before
+
+
 def test_a_refused_command_leaves_the_evaluation_n_grams(tmp_path, tokenizer):
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)))
     for name in ("one", "two"):
