@@ -238,7 +238,8 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
         grams = found.to_bytes()
         settings = replace(settings, evaluation_sha256=hashlib.sha256(grams).hexdigest())
     plan = open_plan(out, info, settings)
-    inputs = [given for given in request.inputs if given.kind in ("hub", "pair") or not _is_below(given.location, out)]
+    below = {given for given in request.inputs if given.kind not in ("hub", "pair") and _is_below(given.location, out)}
+    inputs = [given for given in request.inputs if given not in below]
     if not inputs:  # OUT may lie in a folder of inputs
         raise UserError(f"All inputs lie in {out}, the folder of the output; choose another --out folder.")
     examined = [(source, examine(source, cache, settings.reading)) for source in inputs]
@@ -249,6 +250,8 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
         texts = map(settings.cleaning.normalized, sample)
         unknown = measure_unknown(load(tokenizer), texts, info.special_ids.get("unk"))
         notes = notes + unknown.check(request.allow_unknown)
+    if below:
+        notes = [*notes, f"{min(below).location} is not read: {out} is the folder of the output."]
     unread = {name: size for name, size in request.unread_files.items() if not _is_below(name, out)}
     if folders := [name for name in unread if name.endswith("/")]:
         more = f" and {len(folders) - 1:,} more" if len(folders) > 1 else ""

@@ -24,7 +24,7 @@ def read_aligned(part: InputRange) -> Iterator[SourceRow]:
     Raises UserError at the end if the files have different numbers of lines, or one cannot be opened.
     """
     options = replace(part.options, separator="line")
-    sides: list[InputRange] = []
+    sides, last = list[InputRange](), dict[int, SourceRow]()  # the last row of each side
     with contextlib.ExitStack() as stack:
         rows: list[Iterator[tuple[int, SourceRow]]] = []
         for side, source in enumerate(sides_of(part.source)):
@@ -33,7 +33,8 @@ def read_aligned(part: InputRange) -> Iterator[SourceRow]:
             rows.append(zip(repeat(side), _whole_lines(read_text_rows(path, sides[-1]), part.max_bytes), strict=False))
         merged = heapq.merge(*rows, key=lambda item: item[1].line)
         for line, found in groupby(merged, key=lambda item: item[1].line):
-            row, same = map(dict(found).get, (0, 1), repeat(SourceRow(line, "")))
+            last |= (rows_here := dict(found))
+            row, same = map(rows_here.get, (0, 1), repeat(SourceRow(line, "")))
             part.bytes_read, part.text_bytes, part.lines = _totals(sides)
             reason = row.reason or (same.reason and f"target: {same.reason}")
             size = row.bytes + same.bytes + len(row.text.encode()) + len(same.text.encode()) if reason else 0
@@ -42,9 +43,10 @@ def read_aligned(part: InputRange) -> Iterator[SourceRow]:
     lines = [side.lines for side in sides]
     if lines[0] != lines[1]:
         names = [shown(side.source.location) for side in sides]
+        why = "".join(f"{names[side]}: {row.reason}. " for side, row in last.items() if row.reason)
         raise UserError(
-            f"{names[0]} has {lines[0]} lines, and {names[1]} has {lines[1]}: line {min(lines) + 1} is only in one. "
-            "Give two files whose lines belong together."
+            f"{why}{names[0]} has {lines[0]} lines, and {names[1]} has {lines[1]}: line {min(lines) + 1} is only in "
+            "one. Give two files whose lines belong together."
         )
 
 

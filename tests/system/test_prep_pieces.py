@@ -197,6 +197,9 @@ def test_a_folder_of_inputs_may_hold_the_output(tmp_path, tokenizer):
     assert (again.new_tasks, again.manifests) == (0, first.manifests)
     with pytest.raises(UserError, match="All inputs lie in"):
         prepare_files([out], tmp_path / "outside/tok", out)
+    (out / "extra.jsonl").write_bytes(jsonl(texts(1, 20)))
+    more = prepare_files([tmp_path / "a.jsonl", out / "extra.jsonl"], tmp_path / "outside/tok", out)
+    assert f"{out}/extra.jsonl is not read: {out} is the folder of the output." in more.notes
 
 
 def test_a_refused_command_leaves_the_tokenizer_and_its_commit(tmp_path, tokenizer):

@@ -1,5 +1,6 @@
 """Pairs for translation: two fields, or two files whose lines belong together, become one document with a [SEP]."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -45,7 +46,8 @@ def aligned(folder: Path, sources: list[str], targets: list[str], end: str = "")
     for name, lines in (("a", sources), ("b", targets)):
         data = "".join(f"{line}\n" for line in lines).encode()
         paths.append(folder / f"{name}.txt{end}")
-        paths[-1].write_bytes(zstandard.compress(data) if end == ".zst" else data)
+        packed = {"": bytes, ".zst": zstandard.compress, ".gz": gzip.compress}
+        paths[-1].write_bytes(packed[end](data))
     return f"pair:{paths[0]},{paths[1]}"
 
 
@@ -99,6 +101,22 @@ def test_both_texts_are_normalised_and_split_by_the_source(tmp_path, tokenizer):
     assert documents_of(Dataset(tmp_path / "out")) == [[6, SEP, 8]]
     assert prepared.manifests[tmp_path / "out"].left_out() == {"unreadable": 1}
     assert "field 'to' is not a string" in (tmp_path / "out" / "quarantine.jsonl").read_text()
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("end", [".gz", ".zst"])
+def test_a_truncated_side_is_named(tmp_path, tokenizer, end, side):
+    """Its lines are fewer, but the reason is another one."""
+    rng = np.random.default_rng(0)
+    lines = [" ".join(rng.choice([*IDS], 20)) for _ in range(2000)]
+    value = aligned(tmp_path, lines, lines, end)
+    path = tmp_path / f"{'ab'[side]}.txt{end}"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    message = (
+        rf"^{path}: the file cannot be read further: it is damaged or truncated: .*Copy it again\. .*a.txt{end} has"
+    )
+    with pytest.raises(UserError, match=message):
+        prepare_files([value], tokenizer, tmp_path / "out")
 
 
 @pytest.mark.parametrize("longer", [0, 1])
