@@ -43,6 +43,7 @@ NamedFilters = Annotated[
     list[str] | None,
     typer.Option("--filter", metavar="NAME[=VALUE]", help="a filter of the plan with code from outside; you trust it"),
 ]
+Trusted = Annotated[bool, typer.Option("--yes", help="trust the addresses and the cache folder in OUT/prep")]
 MEMORY_GB = 0.5
 MemoryOption = Annotated[float, typer.Option(min=0.01, help="GB of a process that finds duplicates")]
 PlanArgument = Annotated[Path, typer.Argument(metavar="OUT", help="folder of a planned data set", show_default=False)]

@@ -38,11 +38,11 @@ class Workers:
     """Worker processes for tasks; a context manager. A single worker runs in this process.
 
     The first processes start immediately and import their modules while this process plans the work. A filter of
-    the plan that runs code from outside is loaded only if `filters` names it: see Cleaning.check_named.
+    the plan that runs code from outside is loaded only if `filters` names it. For `trusted`, see PreparationContext.
     """
 
-    def __init__(self, count: int, filters: Sequence[str] = ()) -> None:
-        self._filters = tuple(filters)
+    def __init__(self, count: int, filters: Sequence[str] = (), trusted: bool = False) -> None:
+        self._agreed = tuple(filters), trusted
         self._pool: ProcessPoolExecutor | None = None
         if count > 1:
             spawn = spawn_context()
@@ -98,12 +98,12 @@ class Workers:
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
             from data_prep.jobs.task_documents import PreparationContext
 
-            context, totals = PreparationContext(out, self._filters), _Totals(on_progress)
+            context, totals = PreparationContext(out, *self._agreed), _Totals(on_progress)
             return [work(context, task, totals.of_next_task()) for task in tasks]
         before = self._totals()
         try:
             with interrupt_blocked():
-                futures = [self._pool.submit(_work, work, out, self._filters, task) for task in tasks]
+                futures = [self._pool.submit(_work, work, out, self._agreed, task) for task in tasks]
             ended: SimpleQueue[Future] = SimpleQueue()  # `wait` checks all futures each time: too slow
             for future in futures:
                 future.add_done_callback(ended.put)
@@ -171,15 +171,15 @@ def _import() -> None:
     gc.freeze()  # imported modules are never collected
 
 
-def _work(work: Work, out: Path, filters: tuple[str, ...], task: int) -> Any:
+def _work(work: Work, out: Path, agreed: tuple[tuple[str, ...], bool], task: int) -> Any:
     from data_prep.jobs.preparation_plan import plan_path
 
     plan = plan_path(out).stat()  # a new plan is a new file; reading a long plan for each task is slow
-    return work(_context_of(out, filters, plan.st_ino, plan.st_mtime_ns), task, _totals.of_next_task())
+    return work(_context_of(out, agreed, plan.st_ino, plan.st_mtime_ns), task, _totals.of_next_task())
 
 
 @functools.lru_cache(1)
-def _context_of(out: Path, filters: tuple[str, ...], inode: int, changed: int) -> "PreparationContext":
+def _context_of(out: Path, agreed: tuple[tuple[str, ...], bool], inode: int, changed: int) -> "PreparationContext":
     from data_prep.jobs.task_documents import PreparationContext
 
-    return PreparationContext(out, filters)
+    return PreparationContext(out, *agreed)

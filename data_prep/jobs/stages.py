@@ -172,19 +172,21 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
             return merge(plan, records, out)
 
 
-def unfinished_stages(out: Path, filters: Sequence[str] = ()) -> dict[str, dict[int, int]]:
+def unfinished_stages(out: Path, filters: Sequence[str] = (), trusted: bool = False) -> dict[str, dict[int, int]]:
     """The stages of OUT's plan that are still to run, in order, with the input bytes of their tasks by number.
 
     The numbers of "resolve" are ranges. The stage "merge" has no tasks.
 
     Trusts the records of tasks, without reading the tasks' files. Raises UserError if OUT has no plan, or one with
-    filters from outside that are not in `filters`.
+    filters from outside that are not in `filters`, or with addresses that need trust: see PreparationContext.
     """
-    plan = read_plan(out)
+    plan = (context := PreparationContext(out, filters, trusted)).plan
     plan.settings.cleaning.check_named(filters)
     stages: dict[str, dict[int, int]] = {}
     sizes = {number: task.bytes for number, task in enumerate(plan.tasks)}
     missing = {task: size for task, size in sizes.items() if not read_record(plan, task, out)}
+    for number in {plan.tasks[task].input for task in missing}:
+        context.input(number)
     if missing and deduplication.duplicate_kinds(plan):
         stages["scan"] = {task: size for task, size in sizes.items() if not deduplication.scan_record(plan, task, out)}
         stages["resolve"] = dict.fromkeys(deduplication.unresolved(plan, out), plan.range_bytes)
@@ -268,6 +270,10 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
         if (record := tokenizer / "hub.json").is_file():
             write_file(kept / record.name, record.read_bytes())
     write_groups(groups, out)
+    for named in (locations, *([file.location for file in files] for files in groups)):
+        if not all(map(os.path.isabs, named)):
+            with contextlib.suppress(OSError):  # `prep task` then asks for --yes
+                make_folder(cache.record_of(named))
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)
     if grams:

@@ -1,6 +1,7 @@
 """The documents of one task: read and clean them, count dropped documents, and list unreadable rows."""
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ from tokenizers import Tokenizer
 from data_prep.cleaning import Cleaning, Grams
 from data_prep.common.errors import UserError
 from data_prep.common.files import atomic_writer, make_folder, sha256_file
+from data_prep.common.urls import redact, shown
 from data_prep.format import TokenizerInfo
 from data_prep.jobs.plan_inputs import read_group
 from data_prep.jobs.preparation_plan import InputLocations, PreparationPlan, evaluation_path, read_locations, read_plan
-from data_prep.sources import GroupReader, RowReader, SourceInput, SourceRow, examine_unchanged
+from data_prep.sources import GroupedFile, GroupReader, RowReader, SourceInput, SourceRow, examine_unchanged
 from data_prep.storage import Cache
 from data_prep.tokenizer import Encoders, load
 
@@ -67,13 +69,29 @@ def sample(texts: Iterable[str]) -> list[str]:
 class PreparationContext:
     """Plan, locations, tokenizer, encoders, filters and evaluation n-grams of OUT. A process loads each of them once.
 
-    `filters` are those that the user has named: see Cleaning.check_named.
+    `filters` are those that the user has named: see Cleaning.check_named. `trusted`: OUT may name any addresses and
+    cache folder, not only those that the user has named in `prep run`.
     """
 
-    def __init__(self, out: Path, filters: Sequence[str] = ()) -> None:
-        self.out, self._named = out, filters
+    def __init__(self, out: Path, filters: Sequence[str] = (), trusted: bool = False) -> None:
+        self.out, self._named, self._trusted = out, filters, trusted
         self.plan: PreparationPlan = read_plan(out)
         self.locations: InputLocations = read_locations(out)
+
+    cache = cached_property(lambda self: Cache(self.locations.cache, self.locations.cache_bytes))
+    _known = cached_property(lambda self: os.path.exists(self.cache.record_of(self.locations.locations)))
+
+    def input(self, number: int) -> tuple[SourceInput, list[GroupedFile]]:
+        """An input of the plan, and the files of a group. Raises UserError for an address that needs trust."""
+        given = self.plan.inputs[number]
+        source = SourceInput(given.source, self.locations.locations[number], given.kind)
+        files = read_group(self.out, given) if given.files > 1 else []
+        names = [file.location for file in files]
+        remote = next((name for name in names or [source.location] if given.kind == "hub" or "://" in name), None)
+        if remote and not (self._trusted or (os.path.exists(self.cache.record_of(names)) if files else self._known)):
+            known = f"{redact(shown(remote))} and the cache folder {self.cache.folder} are known from {self.out} alone"
+            raise UserError(f"{known}. Add --yes to read it with your credentials.")
+        return source, files
 
     @property
     def _tokenizer_path(self) -> Path:
@@ -136,15 +154,12 @@ class TaskDocuments:
     def __init__(self, context: PreparationContext, task: int, quarantine: Quarantine | None = None) -> None:
         self._settings, unit = context.plan.settings, context.plan.tasks[task]
         self._cleaning, self._evaluation, self._quarantine = context.cleaning, context.evaluation, quarantine
-        self._input = context.plan.inputs[unit.input]
-        cache = Cache(context.locations.cache, context.locations.cache_bytes)
-        location, options = context.locations.locations[unit.input], self._settings.reading
-        source = SourceInput(self._input.source, location, self._input.kind)
+        self._input, options, cache = context.plan.inputs[unit.input], self._settings.reading, context.cache
+        source, files = context.input(unit.input)
         self.left_out: Counter[str] = Counter()
         self.samples: dict[str, list[str]] = {}
         self.changed = self.unreadable_bytes = 0
-        if self._input.files > 1:
-            files = read_group(context.out, self._input)
+        if files:
             self.rows: GroupReader | RowReader = GroupReader(source, files, options, cache)
             return
         if source.kind != "hub":

@@ -9,11 +9,13 @@ limit, the entries are counted, and the least recently used ones are removed unt
 import contextlib
 import errno
 import fcntl
+import hashlib
+import json
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +50,11 @@ class Cache:
         self.folder, self.max_bytes = Path(folder or default).absolute(), max_bytes
         self.entries, self._locks = self.folder / "entries", self.folder / "locks"
         self._room, self._bytes = self._locks / "room", self._locks / "bytes"
+
+    def record_of(self, locations: Sequence[str]) -> Path:
+        """A folder in the user's default cache folder: the user named these locations, to read through this cache."""
+        named = json.dumps([str(self.folder), *locations]).encode()
+        return Cache().folder / "named" / hashlib.sha256(named).hexdigest()
 
     @contextlib.contextmanager
     def local(self, location: str) -> Iterator[Path]:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from launchers.arguments import MEMORY_GB, MemoryOption, NamedFilters, PlanArgument
+from launchers.arguments import MEMORY_GB, MemoryOption, NamedFilters, PlanArgument, Trusted
 from launchers.slurm import PrepArray, launch_array
 
 
@@ -15,6 +15,7 @@ def launch_prep(
         int | None, typer.Option(min=1, help="tasks of an array element; by default a few minutes of work")
     ] = None,
     filters: NamedFilters = None,
+    yes: Trusted = False,
     memory_gb: MemoryOption = MEMORY_GB,
     job_name: Annotated[str | None, typer.Option(help="job name; by default the name of OUT")] = None,
     partition: Annotated[str | None, typer.Option(help="Slurm partition")] = None,
@@ -45,4 +46,4 @@ def launch_prep(
         cpu=True, job_name=job_name, partition=partition, account=account, time=time, mem=mem
     )
     array = PrepArray(out.absolute(), cpus, cluster, memory_gb, filters or [])
-    launch_array(array, tasks_per_job, dry_run)
+    launch_array(array, tasks_per_job, dry_run, yes)

@@ -6,7 +6,7 @@ import typer
 
 from data_prep.common.errors import UserError
 from data_prep.jobs import Workers
-from launchers.arguments import MEMORY_GB, MemoryOption, NamedFilters, PlanArgument, WorkerCount, refuse_unread
+from launchers.arguments import MEMORY_GB, MemoryOption, NamedFilters, PlanArgument, Trusted, WorkerCount, refuse_unread
 from launchers.display import CommandProgress, show_totals
 from pretrain.distributed import Cores
 
@@ -23,6 +23,7 @@ def prep_task(
         typer.Option(help="make shards; with --deduplicate first hash the documents (scan) and find duplicates"),
     ] = "task",
     filters: NamedFilters = None,
+    yes: Trusted = False,
     workers: WorkerCount = None,
     memory_gb: MemoryOption = MEMORY_GB,
 ) -> None:
@@ -42,10 +43,10 @@ def prep_task(
         refuse_unread(context, "--stage resolve", "memory_gb")
         if not tasks:
             raise UserError(f"No task numbers. Example: maskwright prep task {out} 0 1 2")
-    elif filters:
-        raise UserError("--stage resolve reads no documents. Remove --filter.")
-    processes = workers or Cores.usable().number
-    with Workers(min(processes, len(tasks or range(processes))), filters or []) as pool, CommandProgress() as line:
+    elif filters or yes:
+        raise UserError(f"--stage resolve reads no documents. Remove {'--filter' if filters else '--yes'}.")
+    cores = workers or Cores.usable().number
+    with Workers(min(cores, len(tasks or range(cores))), filters or [], yes) as pool, CommandProgress() as line:
         from data_prep.jobs import run_tasks  # slow import; the worker processes start in the meantime
 
         notes = run_tasks(stage, out, tasks or [], pool, show_totals(line), int(memory_gb * 1e9))

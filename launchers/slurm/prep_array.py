@@ -73,7 +73,7 @@ class PrepArray:
         words += ["--memory-gb", f"{self.memory_gb:g}"] if stage == "resolve" else []
         words += ["--workers", str(self.cpus)]
         if stage in ("scan", "task"):
-            words += [word for text in self.filters for word in ("--filter", text)]
+            words += [*(word for text in self.filters for word in ("--filter", text)), "--yes"]  # launch_array checked
         prep = shlex.join(module_command("launchers.cli", *words))
         start = f'echo "job $SLURM_JOB_ID (start $((${{SLURM_RESTART_COUNT:-0}} + 1))) on $(hostname): prep {stage}'
         command = f'{start}"\nexec {prep}'
@@ -99,11 +99,12 @@ exec {prep} "${{tasks[@]}}"'''
         )
 
 
-def launch_array(array: PrepArray, per_element: int | None, dry_run: bool) -> None:
+def launch_array(array: PrepArray, per_element: int | None, dry_run: bool, trusted: bool = False) -> None:
     """Submit the incomplete stages of a plan and print the jobs, or print only what would be submitted.
 
     Args:
         per_element: tasks or ranges of an array element; None for a few minutes of work.
+        trusted: see PreparationContext.
 
     Raises:
         UserError: if OUT has no plan, Slurm is missing or refuses a job, jobs of this plan are queued, or `per_element`
@@ -111,7 +112,7 @@ def launch_array(array: PrepArray, per_element: int | None, dry_run: bool) -> No
     """
     from data_prep.jobs import unfinished_stages
 
-    most, unfinished = client.max_array_size() - 1, unfinished_stages(array.out, array.filters)
+    most, unfinished = client.max_array_size() - 1, unfinished_stages(array.out, array.filters, trusted)
     if most < 1:
         raise UserError("This cluster has no job arrays (MaxArraySize in scontrol show config). Use prep run in a job.")
     needed = max((math.ceil(len(tasks) / most) for tasks in unfinished.values()), default=1)

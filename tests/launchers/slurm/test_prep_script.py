@@ -107,11 +107,19 @@ def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
         result = run_script(folder / "task.sh", index)
         heading, called = result.stdout.split("\n", 1)
         assert heading.endswith(f": prep task {' '.join(numbers)}")
-        assert called.split("\0--\0")[0].split("\0") == [*begin, "task", str(nasty.out), "--workers", "3", *numbers]
+        assert called.split("\0--\0")[0].split("\0") == [
+            *begin,
+            "task",
+            str(nasty.out),
+            "--workers",
+            "3",
+            "--yes",
+            *numbers,
+        ]
         assert not result.stderr
     out = str(nasty.out)
     for stage, words in (
-        ("scan", ["task", out, "--stage", "scan", "--workers", "3", "5"]),
+        ("scan", ["task", out, "--stage", "scan", "--workers", "3", "--yes", "5"]),
         ("resolve", ["task", out, "--stage", "resolve", "--memory-gb", "2", "--workers", "3", "0", "7"]),
         ("merge", ["merge", out, "--workers", "3"]),
     ):
