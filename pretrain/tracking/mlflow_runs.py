@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import logging
+import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -186,10 +187,11 @@ class MlflowRun:
         """
         from mlflow.entities import Metric
 
-        metrics = [
-            Metric(metric_name(point.name), point.value, int(point.time * 1000), point.step, model_id, *dataset)
-            for point in points
-        ]
+        metrics = []
+        for point in points:
+            of_model = model_id if math.isfinite(point.value) else None  # it would have 0 for NaN
+            place = int(point.time * 1000), point.step, of_model
+            metrics.append(Metric(metric_name(point.name), point.value, *place, *dataset))
         self.client.log_batch(self.id, metrics=metrics)
 
     def log_inputs(self, inputs: Iterable[dict[str, str]]) -> None:

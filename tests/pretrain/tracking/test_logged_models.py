@@ -1,6 +1,7 @@
 """Logged models: the chosen checkpoints, their evaluations, and the model that MLflow loads from a package."""
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -85,8 +86,9 @@ def test_after_a_run_went_back_the_later_model_of_a_step_is_registered(tmp_path:
         tracked.client.finalize_logged_model(model.model_id, "READY")
         made.append(model.model_id)
 
-    for step, loss in ((8, 3.0), (12, 2.0), (8, 4.0)):
+    for step, loss in ((4, math.nan), (8, 3.0), (12, 2.0), (8, 4.0)):
         log(step, loss)
+    assert register(tmp_path, "tiny", "best", alias=None, uri=uri).loss == 2.0, "not 0, which MLflow makes of NaN"
     assert register(tmp_path, "tiny", "8", alias=None, uri=uri).loss == 4.0
     assert register(tmp_path, "tiny", "last", alias=None, uri=uri).loss == 2.0
     (tmp_path / "checkpoints/step-00000008").mkdir(parents=True)
