@@ -89,11 +89,11 @@ def batch_rows(batch: pa.RecordBatch, part: InputRange, row_bytes: int) -> Itera
     part.lines += batch.num_rows
     try:
         texts, reasons = _strings(_column(batch, options.text_field), part)
-        others: list[str | None] = []
-        bad: dict[int, str] = {}
+        others, ids, bad, no_id = list[str | None](), list[Any](), dict[int, str](), dict[int, str]()
         if options.other_field:
             others, bad = _strings(_column(batch, options.other_field), part)
-        ids = _readable(_column(batch, options.id_field)).to_pylist() if options.id_field else None
+        if field := options.id_field:
+            _, ids, no_id = _decoded(_column(batch, field), f"id field {field!r}")
     except (pa.ArrowException, UnicodeDecodeError) as error:
         reason = f"the {batch.num_rows} table rows from here on are damaged: {first_line(error)}"
         yield SourceRow(line + 1, "", reason, bytes=batch.num_rows * row_bytes)
@@ -107,7 +107,7 @@ def batch_rows(batch: pa.RecordBatch, part: InputRange, row_bytes: int) -> Itera
         elif text is None:
             yield SourceRow(line, "", reasons[index], bytes=size)
         elif id is None and ids:
-            yield SourceRow(line, "", f"id field {options.id_field!r} is null", bytes=size)
+            yield SourceRow(line, "", no_id.get(index) or f"id field {options.id_field!r} is null", bytes=size)
         elif others and others[index] is None:
             yield SourceRow(line, "", bad.get(index) or f"field {options.other_field!r} is null", bytes=size)
         elif others:
@@ -121,21 +121,7 @@ def batch_rows(batch: pa.RecordBatch, part: InputRange, row_bytes: int) -> Itera
 
 def _strings(column: pa.Array, part: InputRange) -> tuple[list[str | None], dict[int, str]]:
     """The texts, and by index the reasons why a text that is not null is missing."""
-    reasons: dict[int, str] = {}
-    try:
-        plain = _readable(column)
-        texts = plain.to_pylist()
-    except pa.ArrowInvalid:
-        # Invalid UTF-8 or offsets. As bytes, only the offsets can be invalid, and they raise again.
-        plain = _as_bytes(column)
-        plain.validate(full=True)
-        texts = plain.to_pylist()
-        for index, data in enumerate(texts):
-            try:
-                texts[index] = data if data is None else data.decode()
-            except UnicodeDecodeError as error:
-                texts[index] = None
-                reasons[index] = f"invalid UTF-8: {error.reason} at byte {error.start} of the document"
+    plain, texts, reasons = _decoded(column, "the document")
     lengths = pc.binary_length(plain)
     part.text_bytes += pc.sum(lengths).as_py() or 0
     if part.options.other_field and (pc.max(lengths).as_py() or 0) > part.max_bytes:  # a pair cannot be cut
@@ -145,18 +131,28 @@ def _strings(column: pa.Array, part: InputRange) -> tuple[list[str | None], dict
     return texts, reasons
 
 
-def _plain(column: pa.Array) -> pa.Array:
-    """The column, fully validated, without an extension and a dictionary. Raises ArrowInvalid."""
-    column = column.storage if isinstance(column, pa.ExtensionArray) else column
-    column.validate(full=True)
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _readable(column: pa.Array) -> pa.Array:
-    """As `_plain`, with views and bytes as strings. Raises ArrowInvalid also for bytes that are not UTF-8."""
-    plain = _plain(column)
-    is_other = not (pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type))
-    return plain.cast(pa.large_string()) if is_other and not pa.types.is_integer(plain.type) else plain
+def _decoded(column: pa.Array, name: str) -> tuple[pa.Array, list[Any], dict[int, str]]:
+    """The column, its strings or integers, and by index the reasons why one that is not null is missing."""
+    reasons: dict[int, str] = {}
+    try:
+        plain = column.storage if isinstance(column, pa.ExtensionArray) else column
+        plain.validate(full=True)
+        plain = plain.dictionary_decode() if pa.types.is_dictionary(plain.type) else plain
+        if not pa.types.is_integer(plain.type) and str(plain.type) not in ("string", "large_string"):
+            plain = plain.cast(pa.large_string())  # views, and bytes, whose UTF-8 this validates
+        return plain, plain.to_pylist(), reasons
+    except pa.ArrowInvalid:
+        # Invalid UTF-8 or offsets. As bytes, only the offsets can be invalid, and they raise again.
+        plain = _as_bytes(column)
+        plain.validate(full=True)
+        values = plain.to_pylist()
+        for index, data in enumerate(values):
+            try:
+                values[index] = data if data is None else data.decode()
+            except UnicodeDecodeError as error:
+                values[index] = None
+                reasons[index] = f"invalid UTF-8: {error.reason} at byte {error.start} of {name}"
+        return plain, values, reasons
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:

@@ -138,9 +138,12 @@ def test_a_damaged_row_group_is_a_row_with_a_reason_and_the_rest_is_read(tmp_pat
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
 def test_invalid_utf8_is_a_row_with_a_reason(tmp_path, kind):
     raw = pa.array([b"good", b"bad \xff" + b"x" * 300, None, b"more"])
-    pq.write_table(pa.table({"text": pa.Array.from_buffers(kind, 4, raw.buffers())}), tmp_path / "a.parquet")
-    rows = read(tmp_path / "a.parquet")
+    column = pa.Array.from_buffers(kind, 4, raw.buffers())
+    pq.write_table(pa.table({"text": column, "more": list("abcd")}), tmp_path / "a.parquet")
+    rows, by_id = read(tmp_path / "a.parquet"), read(tmp_path / "a.parquet", Options("more", "text"))
     assert [row.text for row in rows] == ["good", "", "", "more"]
+    assert [row.id for row in by_id] == ["good", None, None, "more"]
+    assert by_id[1].reason == "invalid UTF-8: invalid start byte at byte 4 of id field 'text'"
     assert rows[1].reason == "invalid UTF-8: invalid start byte at byte 4 of the document"
     assert rows[1].bytes >= 70
     assert "null" in rows[2].reason

@@ -107,15 +107,8 @@ def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
         result = run_script(folder / "task.sh", index)
         heading, called = result.stdout.split("\n", 1)
         assert heading.endswith(f": prep task {' '.join(numbers)}")
-        assert called.split("\0--\0")[0].split("\0") == [
-            *begin,
-            "task",
-            str(nasty.out),
-            "--workers",
-            "3",
-            "--yes",
-            *numbers,
-        ]
+        words = [*begin, "task", str(nasty.out), "--workers", "3", "--yes", *numbers]
+        assert called.split("\0--\0")[0].split("\0") == words
         assert not result.stderr
     out = str(nasty.out)
     for stage, words in (
