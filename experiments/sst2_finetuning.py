@@ -94,7 +94,7 @@ def accuracy_table(tuned: Mapping[str, Tuned], reference: str) -> str:
         accuracy = f"{100 * mean.mean:.1f}{_between(mean.interval, sign='')}"
         rows.append([name, accuracy, f"{one.rate:g}", f"{one.seconds / len(one.by_seed):.0f}"])
         rows[-1] += against.get(name, ["", ""])
-    rows.append(["naive Bayes on tokens", f"{100 * next(iter(tuned.values())).baseline:.1f}", "", "", "", ""])
+    rows.append(["naive Bayes, or one label", f"{100 * next(iter(tuned.values())).baseline:.1f}", "", "", "", ""])
     header = ["model", "accuracy, %", "learning rate", "seconds a seed", f"{reference} minus this, points", ""]
     return table(header, *rows)
 
