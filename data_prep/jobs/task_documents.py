@@ -20,7 +20,14 @@ from data_prep.common.files import atomic_writer, make_folder, sha256_file
 from data_prep.common.urls import redact, shown
 from data_prep.format import TokenizerInfo
 from data_prep.jobs.plan_inputs import read_group
-from data_prep.jobs.preparation_plan import InputLocations, PreparationPlan, evaluation_path, read_locations, read_plan
+from data_prep.jobs.preparation_plan import (
+    InputLocations,
+    PreparationPlan,
+    evaluation_path,
+    locations_path,
+    read_locations,
+    read_plan,
+)
 from data_prep.sources import GroupedFile, GroupReader, RowReader, SourceInput, SourceRow, examine_unchanged
 from data_prep.storage import Cache
 from data_prep.tokenizer import Encoders, load
@@ -77,6 +84,9 @@ class PreparationContext:
         self.out, self._named, self._trusted = out, filters, trusted
         self.plan: PreparationPlan = read_plan(out)
         self.locations: InputLocations = read_locations(out)
+        if (named := len(self.locations.locations)) != (planned := len(self.plan.inputs)):
+            again = "Run `maskwright prep run --plan-only` again"
+            raise UserError(f"{locations_path(out)} names {named:,} of the {planned:,} inputs of the plan. {again}.")
 
     cache = cached_property(lambda self: Cache(self.locations.cache, self.locations.cache_bytes))
     _known = cached_property(lambda self: os.path.exists(self.cache.record_of(self.locations.locations)))

@@ -54,6 +54,9 @@ def test_a_changed_address_is_not_used(tmp_path, tokenizer, web, named):
     assert f"and the cache folder {tmp_path}/stolen are known from {out} alone. Add --yes to read" in said
     assert not (tmp_path / "stolen").exists()
     assert not web.gets
+    (out / "prep/place.json").write_text(json.dumps(place | {"locations": []}))
+    (said,) = refusals(out)
+    assert said.startswith(f"{out}/prep/place.json names 0 of the 1 inputs of the plan. Run `maskwright prep run")
 
 
 def test_addresses_of_the_users_own_command_need_nothing(tmp_path, tokenizer, web, monkeypatch):
