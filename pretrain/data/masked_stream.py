@@ -85,7 +85,8 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         self._stages = BatchStage.of_run(self._config, world_size)
         if steps is None and isinstance(self._config.masking.rate, SettingSchedule):
             raise UserError("masking.rate follows a schedule, which needs its length; give steps")
-        sources = Sources.open(self._config)
+        sources, listed = Sources.open(self._config), self._config.masking.selection.weights
+        cached_weights.cache_clear()  # an earlier stream of this process may have read another list
         sources.check(self._config)
         self._pad = sources.tokenizer.special_ids["pad"]
         self._settings = {"seed": seed, "data": sources.fingerprint, "rows": rows, "seq_len": seq_len}
@@ -93,7 +94,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         self._settings |= {"batch_size * world_size": batch_size * world_size}
         several: dict[str, list[Any]] = {"shares": sources.shares(), "strategies": [*self._config.masking.weights]}
         self._settings |= {name: values for name, values in several.items() if len(values) > 1}
-        if listed := self._config.masking.selection.weights:
+        if listed:
             self._settings["weights"] = cached_weights(listed).digest
         self._settings |= {f"sources {number}": order.digest for number, order in enumerate(sources.mixed().values())}
         self._start = MixturePosition(0, ()).of_sources(len(sources.datasets))
@@ -195,10 +196,10 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
                 number += 1
 
     def _open(self) -> Loader:
-        if (sources := Sources.open(self._config)).fingerprint != self._settings["data"]:
-            raise UserError(
-                "the data have changed since this stream was made, so its place has no meaning; make another"
-            )
+        sources, listed = Sources.open(self._config), self._config.masking.selection.weights
+        digests = sources.fingerprint, cached_weights(listed).digest if listed else None
+        if digests != (self._settings["data"], self._settings.get("weights")):
+            raise UserError("the data or weights have changed since this stream was made, so make another")
         return Loader.for_training(self._config, sources, self._stages, self._rank)
 
     def _place(self, loader: Loader) -> tuple[int, MixturePosition]:

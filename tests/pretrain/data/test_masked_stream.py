@@ -188,11 +188,14 @@ def test_a_state_of_other_shares_is_refused(data, tmp_path):
     path, states = tmp_path / "weights.json", []
     for weight in (1.0, 2.0):
         WeightList("0" * 64, [weight] * runs.VOCAB_SIZE).write(path)
-        cached_weights.cache_clear()
         own = stream(data, masking={"selection": {"weights": str(path)}})
         states.append(own.state_dict())
     with pytest.raises(UserError, match="weights was"):
         own.load_state_dict(states[0])
+    WeightList("0" * 64, [3.0] * runs.VOCAB_SIZE).write(path)
+    cached_weights.cache_clear()  # as in another process
+    with pytest.raises(UserError, match="weights have changed since this stream was made"):
+        first(own, 1)
     sources = named_set(tmp_path / "named", {"en": 9, "de": 5}).path
     by_source = {n: MaskedStream([{"path": str(sources), "sources": {"en": n, "de": 1}}], 4, 32) for n in (1, 2)}
     for other in (by_source[2], MaskedStream(sources, 4, 32)):
@@ -206,7 +209,7 @@ def test_data_that_change_after_the_stream_was_made_are_refused(tmp_path):
     first(own, 2)
     shutil.rmtree(tmp_path / "train")
     make_dataset(tmp_path / "train", [[5, 6, 7]] * 10)
-    with pytest.raises(UserError, match="the data have changed since this stream was made"):
+    with pytest.raises(UserError, match="the data or weights have changed since"):
         first(own, 1)
 
 
