@@ -34,10 +34,8 @@ def test_the_time_left_counts_what_was_done_since_the_work_began(capsys):
         line.show(0, 10, "the next training")
         now += 50
         line.show(5, 10, "the next training")
-    assert capsys.readouterr().err.splitlines() == [
-        " 80% resumed, 0:01:40 left",
-        " 50% the next training, 0:00:50 left",
-    ]
+    said = capsys.readouterr().err.splitlines()
+    assert said == [" 80% resumed, 0:01:40 left", " 50% the next training, 0:00:50 left"]
 
 
 DRAW = """

@@ -107,9 +107,8 @@ def test_a_second_job_of_a_run_is_refused(config: Path, tmp_path: Path) -> None:
     before = job.read_bytes()
     fields = dict.fromkeys(client.FIELDS, "x") | {"id": "12", "comment": f"{client.COMMENT}{tmp_path / 'run'}"}
     queue.write_text(client.SEPARATOR.join(fields.values()) + "\n")
-    with pytest.raises(
-        UserError, match=f"Job 12 of .*/run waits or runs, .*end it with `maskwright stop {tmp_path}/run`"
-    ):
+    said = f"Job 12 of .*/run waits or runs, .*end it with `maskwright stop {tmp_path}/run`"
+    with pytest.raises(UserError, match=said):
         invoke(*words, "run.seed=3", PATH=f"{bin}:/bin:/usr/bin")
     queue.unlink()
     with pytest.raises(UserError, match=r"Cannot find out whether a job of .*/run waits or runs: .*queue"):
