@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pretrain.config import OBJECTIVES, Config, ObjectiveKind
 from pretrain.data.batch import Batch, LaidOut
 from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.masking import IGNORED, MaskedTokens, RowGroup, Rows, TokenFlag, Vocabulary, mask_rate
+from pretrain.masking import IGNORED, MaskedTokens, RowGroup, Rows, TokenFlag, Vocabulary, cached_weights, mask_rate
 
 Replaced = Literal["mask", "random", "kept", "next"]
 
@@ -167,6 +167,7 @@ def masked_visits(
     tokens[0, :end] = [vocabulary.cls, *ids[:length].tolist(), vocabulary.sep]
     flags[0, 1 : length + 1] = word_starts[:length] * np.uint8(TokenFlag.WORD_START)
     row = LaidOut(Rows(tokens, np.zeros((1, 3), np.int64), flags), np.unique([end, seq_len]), end, 0)
+    cached_weights.cache_clear()  # an earlier call from Python may have read another list
     objective = MaskedTokens(config.masking, vocabulary, config.run.seed, "train")
     ordinary = vocabulary.is_ordinary[row.rows.tokens]
     for epoch in range(number):

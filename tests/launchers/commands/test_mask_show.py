@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from data_prep.common.errors import UserError
+from data_prep.format import WeightList
 from data_prep.tokenizer import train_tokenizer
 from launchers.commands.mask_show import encode, pieces
 from pretrain.config import Config
@@ -91,6 +92,14 @@ def test_the_first_row_of_a_long_text(data, tokenizer):
 
 def shown(*arguments: object) -> str:
     return invoke("mask", "show", *arguments).output
+
+
+def test_a_list_of_weights_is_read_again_at_each_call(wordpiece, tmp_path):
+    vocabulary, found = encode(TEXT, str(wordpiece))[2], set()
+    for weight in (1.0, 1e-6):
+        WeightList(vocabulary.tokenizer_sha256, [weight, 1.0] * (vocabulary.size // 2)).write(tmp_path / "list")
+        found.add(shown(TEXT, "--tokenizer", wordpiece, f"masking.selection.weights={tmp_path}/list"))
+    assert len(found) == 2
 
 
 def test_the_text_is_printed(wordpiece):

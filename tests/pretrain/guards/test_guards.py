@@ -68,15 +68,11 @@ def test_a_level_that_stays_becomes_the_new_normal():
     assert histories[-1].spike is None
 
 
-def test_losses_of_other_shapes_are_not_compared():
+def test_losses_of_other_shapes_and_of_another_objective_are_not_compared():
+    """As in a new phase: going back would leave its first data out, again and again."""
     before = run_through([5.0] * 40)[-1]
     assert after_step(before, result(41, 8.0), GUARD).above == 1
     assert after_step(before, result(41, 8.0, (8, 64)), GUARD).above == 0
-
-
-def test_losses_of_another_objective_are_not_compared():
-    """A phase with another objective has other losses: going back would leave its first data out, again and again."""
-    before = run_through([5.0] * 40)[-1]
     now = after_step(before, replace(result(41, 8.0), settings="of the next phase"), GUARD)
     assert (now.above, now.losses) == (0, (8.0,))
 
