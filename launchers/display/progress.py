@@ -75,7 +75,7 @@ class CommandProgress:
         return lambda done, total: self.show(done, total, f"{done / 1e6 / self.seconds(unit):,.0f} million {unit}/s")
 
     def show(self, done: int, total: int, line: str) -> None:
-        """Show how much is done. The time left follows from what was done since the first call for this work.
+        """Show how much is done. The time left follows from the progress since the first call for this work.
 
         A call with less than the last one begins other work, such as the next training.
         """

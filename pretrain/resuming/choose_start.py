@@ -50,7 +50,7 @@ def _allowed_changes(config: Config, saved: Checkpoint, data: Sources) -> Iterat
     for said in _changed_phases(config, before, saved, data).values():
         yield f"Changed before the phase begins: {said}"
     for name in Identity.stored(saved).not_stored(Identity.of(config, data, saved.step)):
-        yield f"warning: an earlier version wrote {saved.path.name}, so {name} is not known to be as it was"
+        yield f"warning: an earlier version wrote {saved.path.name}, so {name} may have changed since"
     now, then = config.train.steps, before.train.steps
     rates = [f"{learning_rate(settings, saved.step):.3g}" for settings in (config, before)]
     if saved.step < now and (now != then or len({*rates}) > 1):
