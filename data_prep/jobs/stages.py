@@ -265,7 +265,8 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
         notes.append(f"{number} not read. The largest is {first}. {how_to_convert(first)}.")
     place = InputLocations(locations, str(cache.folder), cache.max_bytes, request.allow_unreadable, unread)
     write_json(locations_path(out), asdict(place))  # first: it identifies OUT as the folder of a preparation
-    if tokenizer not in (Path(request.tokenizer), kept := out / "prep" / "tokenizer"):
+    kept = out / "prep" / "tokenizer"
+    if tokenizer not in (Path(request.tokenizer), kept):  # it was fetched to a temporary folder
         copy_files(tokenizer, kept)
         if (record := tokenizer / "hub.json").is_file():
             write_file(kept / record.name, record.read_bytes())

@@ -151,7 +151,7 @@ def prep_run(
             raise UserError("--plan-only runs no task. Remove --workers.")
         _plan(request())
         return
-    with Workers(workers or Cores.usable().number, filters or [], True) as processes, CommandProgress() as line:
+    with Workers(workers or Cores.usable().number, filters or [], trusted=True) as processes, CommandProgress() as line:
         from data_prep.jobs import prepare  # slow import; the worker processes start in the meantime
 
         prepared = prepare(request(), processes, show_totals(line))
