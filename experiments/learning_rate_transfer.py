@@ -40,10 +40,7 @@ def main() -> None:
             if str(width) not in moved:
                 moved[str(width)] = coordinate_check(args, name, width)
                 write_json(file, results)
-        rates = ",".join(map(str, RATES[name][: args.rates]))
-        sizes = ",".join(json.dumps(size_of(width)) for width in args.widths)
-        report = sweep(args, f"rates-{name}", own(name, args.steps), f"optim.lr={rates}", f"model.size={sizes}")
-        results[name] = report["values"]["held_out"] | {"stopped": report["stopped"]}
+        results[name] = {str(width): sweep_rates(args, name, width) for width in args.widths[: args.swept]}
     draw(args, results)
     write_page(args.out, page(args, results), ("torch", "deepspeed", "transformers"))
     write_json(args.out.with_suffix(".json"), results)
@@ -53,6 +50,7 @@ def arguments() -> argparse.Namespace:
     parser = options(__doc__, "learning_rate_transfer")
     parser.add_argument("--optimizers", nargs="+", choices=list(RATES), default=list(RATES))
     parser.add_argument("--widths", type=int, nargs="+", default=[*WIDTHS])
+    parser.add_argument("--swept", type=int, help="sweep only the first N widths")
     parser.add_argument("--rates", type=int, default=5, help="how many of the rates of each optimizer")
     parser.add_argument("--steps", type=int, default=400, help="of each run of the sweep")
     parser.add_argument("--seeds", type=int, default=3)
@@ -63,9 +61,10 @@ def size_of(width: int) -> dict[str, int]:
     return {"layers": 4, "hidden": width, "heads": width // 32}
 
 
-def own(name: str, steps: int) -> dict[str, Any]:
-    """Sections of the config: constant settings except the rate and the size."""
+def own(name: str, width: int, steps: int) -> dict[str, Any]:
+    """Sections of the config: constant settings except the rate."""
     return {
+        "model": CONFIG["model"] | {"size": size_of(width)},
         "optim": CONFIG["optim"] | {"name": name},
         "schedule": CONFIG["schedule"] | {"warmup_steps": steps // 20},
         "train": CONFIG["train"] | {"steps": steps},
@@ -77,7 +76,7 @@ def own(name: str, steps: int) -> dict[str, Any]:
 def coordinate_check(args: argparse.Namespace, name: str, width: int) -> list[float]:
     """Root mean square of the change of the hidden states after each layer, from the first step to the last."""
     run_name = f"coordinates-{name}-{width}"
-    changes = own(name, STEPS) | {"schedule": {"kind": "constant"}, "model": CONFIG["model"] | {"size": size_of(width)}}
+    changes = own(name, width, STEPS) | {"schedule": {"kind": "constant"}}
     changes["checkpoint"] |= {"at_steps": [1]}
     changes["optim"] |= {"lr": RATES[name][1]}
     maskwright(args, "train", write_config(args, run_name, changes).name, "--procs", args.procs)
@@ -101,15 +100,19 @@ def hidden_states(args: argparse.Namespace, model: str) -> list[np.ndarray]:
     return [state.numpy() for state in states]
 
 
-def losses_of(args: argparse.Namespace, results: dict[str, Any], name: str, width: int) -> ByRate:
-    """Held-out losses by seed, at each rate that has a result."""
-    losses = {}
-    for rate in RATES[name][: args.rates]:
-        size = size_of(width)
-        arm = f"lr={rate:g},size={size['layers']}-{width}-{size['heads']}"
-        if by_seed := results[name].get(arm):
-            losses[rate] = {int(seed): loss for seed, loss in by_seed.items()}
-    return losses
+def sweep_rates(args: argparse.Namespace, name: str, width: int) -> dict[str, dict[str, float]]:
+    """Held-out losses by rate and seed."""
+    rates = [*map(str, RATES[name][: args.rates])]
+    values = sweep(args, f"rates-{name}-{width}", own(name, width, args.steps), f"optim.lr={','.join(rates)}")["values"]
+    return {rate: values["held_out"][f"lr={rate}"] for rate in rates}
+
+
+def losses_of(results: dict[str, Any], name: str) -> dict[int, ByRate]:
+    """Held-out losses by rate and seed of each width that was swept."""
+    return {
+        int(width): {float(rate): {int(seed): loss for seed, loss in of.items()} for rate, of in by_rate.items()}
+        for width, by_rate in results[name].items()
+    }
 
 
 def means(losses: ByRate) -> dict[float, float]:
@@ -120,17 +123,16 @@ def means(losses: ByRate) -> dict[float, float]:
 def draw(args: argparse.Namespace, results: dict[str, Any]) -> None:
     with chart(args.out.with_suffix(".png"), 9, 3.5) as figure:
         for name, axes in zip(args.optimizers, figure.subplots(1, len(args.optimizers), squeeze=False)[0], strict=True):
-            for width, colour in zip(args.widths, COLOURS, strict=False):
-                losses = means(losses_of(args, results, name, width))
-                axes.plot([*losses], [*losses.values()], "o-", color=colour, label=f"width {width}")
+            for (width, by_rate), colour in zip(losses_of(results, name).items(), COLOURS, strict=False):
+                axes.plot(*zip(*means(by_rate).items(), strict=True), "o-", color=colour, label=f"width {width}")
             axes.set(xscale="log", xlabel="learning rate", ylabel="held-out loss, nats", title=name)
             axes.legend()
 
 
 def costs_of(losses: dict[int, ByRate], best: dict[int, float], first: float) -> dict[int, str]:
-    """The loss at the rate `first` minus that at the best rate of each width, where both were run."""
+    """The loss at the rate `first` minus that at the best rate of each width."""
     costs = {width: "0" for width, rate in best.items() if rate == first}
-    others = [width for width in best if width not in costs and first in losses[width]]
+    others = [width for width in best if width not in costs]
     pairs = [(losses[width][first], losses[width][best[width]]) for width in others]
     for width, minus in zip(others, paired_differences(pairs), strict=True):
         between = f" ({minus.interval[0]:+.4f} to {minus.interval[1]:+.4f})" if minus.interval else ""
@@ -141,15 +143,16 @@ def costs_of(losses: dict[int, ByRate], best: dict[int, float], first: float) ->
 def page(args: argparse.Namespace, results: dict[str, Any]) -> str:
     sections = []
     for name in args.optimizers:
-        losses = {width: losses_of(args, results, name, width) for width in args.widths}
+        losses = losses_of(results, name)
         best = {width: min(of := means(by_rate), key=of.__getitem__) for width, by_rate in losses.items()}
         first, rates = best[args.widths[0]], RATES[name][: args.rates]
-        costs = costs_of(losses, best, first)
-        rows = []
-        for width, rate in best.items():
-            loss, moved = means(losses[width])[rate], results[f"coordinates-{name}"][str(width)]
-            edge = " (edge)" if rate in (rates[0], rates[-1]) else ""
-            cells = [f"{rate:g}{edge}", f"{loss:.4f}", costs.get(width, "not run")]
+        costs, rows = costs_of(losses, best, first), []
+        for width in args.widths:
+            cells = ["not swept", "", ""]
+            if rate := best.get(width):
+                edge = " (edge)" if rate in (rates[0], rates[-1]) else ""
+                cells = [f"{rate:g}{edge}", f"{means(losses[width])[rate]:.4f}", costs[width]]
+            moved = results[f"coordinates-{name}"][str(width)]
             rows.append([str(width), *cells, *(f"{value:.4f}" for value in moved[-2:])])
         header = ["width", "best rate", "held-out loss", f"loss at {first:g} minus best", "last layer", "output"]
         sections.append(f"## {name}\n\n{table(header, *rows)}")

@@ -146,19 +146,22 @@ def test_a_run_of_a_sweep_without_a_finite_loss_is_named(tmp_path, monkeypatch):
 
 
 def test_the_page_of_rates_has_intervals_and_marks_the_edge_of_the_grid():
-    """Width 64 is best at 0.002, width 128 at the highest rate."""
+    """Width 64 is best at 0.002, width 128 at the highest rate. Width 192 has a coordinate check alone."""
     losses = {64: (4.0, 3.0, 3.5), 128: (4.0, 3.0, 2.9)}
     noise = {"0": 0.0, "1": 0.01, "2": 0.02}
-    results: dict[str, dict] = {"coordinates-muon": {"64": [0.1, 0.2], "128": [0.1, 0.2]}, "muon": {}}
+    coordinates = {"64": [0.1, 0.2], "128": [0.1, 0.2], "192": [0.1, 0.3]}
+    results: dict[str, dict] = {"coordinates-muon": coordinates, "muon": {}}
     for width, of in losses.items():
-        for rate, loss in zip((0.001, 0.002, 0.004), of, strict=True):
-            by_seed = {seed: loss + extra * (rate == 0.004) for seed, extra in noise.items()}
-            results["muon"][f"lr={rate:g},size=4-{width}-{width // 32}"] = by_seed
-    args = Namespace(optimizers=["muon"], widths=[64, 128], rates=3, vocab_size=300, steps=4, seeds=3)
+        results["muon"][str(width)] = {
+            str(rate): {seed: loss + extra * (rate == 0.004) for seed, extra in noise.items()}
+            for rate, loss in zip((0.001, 0.002, 0.004), of, strict=True)
+        }
+    args = Namespace(optimizers=["muon"], widths=[64, 128, 192], rates=3, vocab_size=300, steps=4, seeds=3)
     args.out = Path("page.md")
     text = learning_rate_transfer.page(args, results)
     assert "| 64 | 0.002 | 3.0000 | 0 |" in text
     assert "| 128 | 0.004 (edge) | 2.9100 | +0.0900 (+0.0652 to +0.1148) |" in text
+    assert "| 192 | not swept |  |  | 0.1000 | 0.3000 |" in text
 
 
 def change(value: float, half: float) -> dict[str, float]:
