@@ -134,14 +134,14 @@ def _ideas(results: Comparison) -> str:
     }
     rows = []
     for arm, side in results.arms.items():
-        means = [statistics.fmean(values) for values in (_seconds(side).values(), bits[arm].values())]
-        rows.append([" ".join(arm).strip(), str(len(side)), f"{means[0]:,.0f}", f"{means[1]:.4f}", shown.get(arm, "")])
+        mean = f"{statistics.fmean(bits[arm].values()):.4f}"
+        rows.append([" ".join(arm).strip(), str(len(side)), mean, shown.get(arm, "")])
     return f"""## Each idea added alone and removed alone
 
 Equal slots; less is better. Differences are means over seeds with Student's t intervals; Holm's procedure covers all
-rows. Seconds differ: an idea that needs fewer tokens may need more time.
+rows. An idea that needs fewer tokens may need more time a token: this table does not show it.
 
-{table(["recipe", "seeds", "seconds", "bits per byte", "minus the recipe"], *rows)}
+{table(["recipe", "seeds", "bits per byte", "minus the recipe"], *rows)}
 
 """
 
