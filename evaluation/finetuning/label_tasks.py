@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LinearRegression
 from sklearn.naive_bayes import MultinomialNB
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
@@ -75,10 +76,13 @@ class Classification:
 
 
 class Regression:
-    """Predict a score of texts or pairs of texts. The metric is Spearman's rank correlation."""
+    """Predict a score of texts or pairs of texts. The metric is Spearman's rank correlation.
+
+    The baseline is the mean training score; for pairs, it is linear in the share of common words, fitted to the
+    training scores.
+    """
 
     metric = "spearman"
-    without_model = "the mean training score"
 
     def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
         columns = _text_columns(settings, train, _SCORES)
@@ -91,7 +95,9 @@ class Regression:
         options = label_options(["score"]) | {"problem_type": "regression"}
         read = lambda logits: logits[..., 0].float()  # noqa: E731
         self.heads = [Head("", AutoModelForSequenceClassification, examples, lambda _: predicted, read, options)]
-        self.baseline = regression_metrics(self._gold, [math.fsum(learnt) / len(learnt)] * len(self._gold))
+        line = LinearRegression().fit(_common_words(rows), learnt)
+        self.without_model = "the share of common words" if len(columns) == 3 else "the mean training score"
+        self.baseline = regression_metrics(self._gold, line.predict(_common_words(held_out)).tolist())
 
     def evaluate(self, outputs: Sequence[HeadOutputs]) -> dict[str, float]:
         return regression_metrics(self._gold, [float(score) for score in outputs[0]])
@@ -103,6 +109,16 @@ def naive_bayes(examples: Sequence[Example], labels: Sequence[int], held_out: Se
     counter = CountVectorizer(analyzer=lambda example: example["input_ids"], vocabulary=range(n_tokens))
     model = MultinomialNB().fit(counter.transform(examples), labels)
     return [int(label) for label in model.predict(counter.transform(held_out))]
+
+
+def _common_words(rows: Sequence[TableRow]) -> list[list[float]]:
+    """[rows, 1]: the words that both texts have, as a share of all their words (Jaccard index); 0 for one text."""
+    shares = []
+    for row in rows:
+        first, *second = (set(text.lower().split()) for text in row.cells[:-1])
+        common, words = first.intersection(*second), first.union(*second)
+        shares.append([len(common) / max(1, len(words)) if second else 0.0])
+    return shares
 
 
 def _text_columns(settings: FinetuneSettings, path: str, labels: Sequence[str] = _LABELS) -> tuple[str, ...]:

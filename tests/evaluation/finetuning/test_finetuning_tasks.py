@@ -72,15 +72,24 @@ def test_the_baseline_of_classes_is_the_most_frequent_label_where_that_is_better
 
 def test_scores_of_pairs_and_their_baseline(tmp_path, tokenizer):
     rows = "sentence1\tsentence2\tscore\nthe ship\tsails\t2.5\nold\tnew\t 0\nold\told\t5\n"
-    train, valid = write(tmp_path / "a.tsv", rows), write(tmp_path / "b.tsv", rows.replace("2.5", "1.5"))
+    train = write(tmp_path / "a.tsv", rows)
+    valid = write(tmp_path / "b.tsv", rows.replace("the ship\tsails\t2.5", "The ship\tsails the\t1.5"))
     task = Regression(FinetuneSettings("regression", limit_valid=2), train, valid, tokenizer)
     (head,) = task.heads
     assert [example["labels"] for example in head.examples] == [2.5, 0, 5]
     assert (head.options["id2label"], head.options["problem_type"]) == ({0: "score"}, "regression")
-    explained = pytest.approx(1 - (1 + 2.5**2) / (2 * 0.75**2))
-    assert (task.metric, task.baseline) == ("spearman", {"spearman": 0, "pearson": 0, "r2": explained})
+    assert (task.metric, task.without_model) == ("spearman", "the share of common words")
+    # The line is 1.25 without common words and 5 with equal texts: 2.5 and 1.25 here.
+    assert task.baseline == pytest.approx({"spearman": 1, "pearson": 1, "r2": 1 - (1 + 1.25**2) / (2 * 0.75**2)})
     metrics = task.evaluate([[*head.read(torch.tensor([[0.5], [0.25]]))]])
     assert metrics == pytest.approx({"spearman": 1, "pearson": 1, "r2": 1 - (1 + 0.25**2) / (2 * 0.75**2)})
+
+
+def test_the_baseline_of_scores_of_single_texts_is_the_mean(tmp_path, tokenizer):
+    path = write(tmp_path / "a.tsv", "text\tscore\nthe\t1\nship\t3\n")
+    task = Regression(FinetuneSettings("regression"), path, path, tokenizer)
+    assert task.without_model == "the mean training score"
+    assert task.baseline == {"spearman": 0, "pearson": 0, "r2": 0}
 
 
 @pytest.mark.parametrize(
