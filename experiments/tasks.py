@@ -33,8 +33,8 @@ def page(args: argparse.Namespace, suite: Suite, tables: Mapping[str, Any]) -> s
     return f"""# Does pretraining help? Fine-tuning on {len(tables)} tasks
 
 Each model, and random weights of the same architecture, went through the same steps of `maskwright evaluate --suite`.
-Learning rate and epochs were chosen with one seed on a part of the training examples, then the seeds were trained with
-the choice. The 95% intervals (Student's t) are over seeds of fine-tuning: not over pretrainings or held-out examples.
+Learning rate and epochs were chosen with one seed, measured on a part of the training examples; then the seeds were
+trained with the choice. The 95% intervals (Student's t) are over seeds of fine-tuning: not over pretrainings or held-out examples.
 
 {parts}
 """
@@ -49,11 +49,12 @@ def _task(args: argparse.Namespace, name: str, suite: Suite, of_task: Mapping[st
         interval = " to ".join(f"{100 * bound:.1f}" for bound in row["interval"] or ())
         above = {True: "yes", False: "no"}.get(row.get("above_random"), "")
         choice = f"{row['lr']:g}, {row['epochs']}"
-        rows.append([names.get(model, model), f"{100 * row['mean']:.1f}", interval, choice, above])
-    rows.append([of_task["baseline"]["name"], f"{100 * of_task['baseline'][metric]:.1f}", "", "", ""])
+        searched = f"{100 * max(choice['score'] for choice in row['search']):.1f}" if row.get("search") else ""
+        rows.append([names.get(model, model), f"{100 * row['mean']:.1f}", interval, above, choice, searched])
+    rows.append([of_task["baseline"]["name"], f"{100 * of_task['baseline'][metric]:.1f}", "", "", "", ""])
     limit = f"{task.limit:,} training examples, evenly spaced" if task.limit else "all training examples"
     start = f", from the model fine-tuned on {task.start}" if task.start else ""
-    header = ("model", f"{metric} x 100", "95% interval", "rate, epochs", "above random weights")
+    header = ("model", f"{metric} x 100", "95% interval", "above random weights", "rate, epochs", "in the search x 100")
     return f"## {name}\n\n{task.task.capitalize()}, {limit}, {task.seeds} seeds{start}.\n\n{table(header, *rows)}"
 
 
