@@ -34,7 +34,8 @@ def page(args: argparse.Namespace, suite: Suite, tables: Mapping[str, Any]) -> s
 
 Each model, and random weights of the same architecture, went through the same steps of `maskwright evaluate --suite`.
 Learning rate and epochs were chosen with one seed, measured on a part of the training examples; then the seeds were
-trained with the choice. The 95% intervals (Student's t) are over seeds of fine-tuning: not over pretrainings or held-out examples.
+trained with the choice. The 95% intervals (Student's t) are over seeds of fine-tuning: not over pretrainings or
+held-out examples.
 
 {parts}
 """
