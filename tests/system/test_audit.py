@@ -5,16 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-import xxhash
 import yaml
 
-from data_prep.common.errors import UserError
-from pretrain.checkpoint import Checkpoint
 from pretrain.run import RunFolder
 from tests.support import runs
-from tests.support.datasets import flip, make_dataset
-from tests.support.in_process import invoke
-from tests.support.run_folder import STEPS, make_run
+from tests.support.datasets import flip
 
 
 @pytest.fixture
@@ -86,33 +81,28 @@ def test_another_seed_and_another_shard_are_named(data, run, tmp_path):
     assert shard.name in said
 
 
-def test_an_audit_that_runs_is_left_alone(tmp_path):
-    """It trains in this folder, which a second one would remove."""
-    run, work = tmp_path / "run", RunFolder(tmp_path / "run-audit")
-    make_dataset(tmp_path / "data/train", [range(5, 50)] * 60)
-    make_run(tmp_path / "data", run, data__valid=None)
-    (path,) = (run / "checkpoints").iterdir()
-    (path / "weights").touch()
-    files = {"weights": {"bytes": 0, "xxh3_128": xxhash.xxh3_128_hexdigest(b"")}}
-    Checkpoint(path, STEPS, {}, files).write()
+def test_a_folder_that_no_ended_audit_made_is_left_alone(run, tmp_path):
+    """Of an audit that still trains in it, of the user, and behind a link."""
+    work = RunFolder(run.with_name("run-audit"))
     work.create()
     (work.path / "audit.log").touch()
-    with work.lock(), pytest.raises(UserError, match="run-audit is of an audit that still runs"):
-        invoke("audit", run)
-    assert (work.path / "audit.log").exists()
-
-
-def test_mistakes_are_said(run, tmp_path):
-    other = run.with_name("run-audit")
-    other.mkdir()
-    (other / "notes.txt").write_text("of the user")
-    code, said = audit(run)
+    refusal = "run-audit is of an audit that still runs, or no audit made it"
+    with work.lock():
+        code, said = audit(run)
     assert code == 1
-    assert "run-audit is of an audit that still runs, or no audit made it" in said
-    assert (other / "notes.txt").read_text() == "of the user"
-    shutil.rmtree(other)
-    other.symlink_to(tmp_path)
-    assert "run-audit is of an audit that still runs, or no audit made it" in audit(run)[1]
+    assert refusal in said
+    assert (work.path / "audit.log").exists()
+    shutil.rmtree(work.path)
+    work.path.mkdir()
+    (work.path / "notes.txt").write_text("of the user")
+    assert refusal in audit(run)[1]
+    assert (work.path / "notes.txt").read_text() == "of the user"
+    shutil.rmtree(work.path)
+    work.path.symlink_to(tmp_path)
+    assert refusal in audit(run)[1]
+
+
+def test_a_run_without_a_checkpoint_cannot_be_audited(run):
     shutil.rmtree(run / "checkpoints")
     code, said = audit(run)
     assert code == 1

@@ -8,7 +8,6 @@ import pytest
 from pretrain.run import JournalReader, RunFolder
 from pretrain.tracking import RunRecord
 from tests.support import runs
-from tests.support.in_process import refused
 from tests.system.soak.soak import assert_same_checkpoint
 
 TRUNK, DECAY = {"name": "stable", "steps": 12}, {"name": "decay", "steps": 6, "schedule": {"kind": "linear"}}
@@ -60,15 +59,3 @@ def test_status_and_mlflow_know_the_parent(folder, trunk):
     assert {Path(run["run"]).name: run["parent"] for run in found} == parents
     of_trunk, of_branch = (RunRecord.require(folder / "runs" / name) for name in ("trunk", "branch"))
     assert of_branch.parent == of_trunk.run_id
-
-
-@pytest.mark.parametrize(
-    ("settings", "wanted"),
-    [
-        (["phases.stable.masking.rate=0.4"], "masking.rate was 0.15 and is 0.4"),
-        (["phases.stable.steps=1", "phases.decay.steps=1"], "phases.decay (first step) was None and is 2"),
-    ],
-)
-def test_mistakes_have_one_message(folder, trunk, settings, wanted):
-    config = config_of(folder, "mistake", [TRUNK, DECAY])
-    assert wanted in refused("branch", f"{trunk}@8", config, *settings, "--procs", "1")

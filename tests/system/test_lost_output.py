@@ -36,7 +36,7 @@ def test_training_goes_on_without_a_reader(data, tmp_path, pipe):
     """As with `maskwright train CONFIG 2>&1 | head -1`, or a Ctrl-C that ends `tee` before the checkpoint is saved."""
     output, reader = pipe
     config = runs.config_file(data, tmp_path / "run", train__steps=100)
-    process = runs.start_maskwright(output, "train", config, "--procs", "2", real=True)
+    process = runs.start_maskwright(output, "train", config, "--procs", "2")
     text = b""
     while b"step 1/" not in text:
         text += os.read(reader, 1000)

@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from data_prep.common.errors import UserError
 from pretrain import checkpoint
 from pretrain.export import export_run
 from pretrain.export.hugging_face_export import native_state
@@ -118,9 +117,3 @@ def test_averaged_weights_are_evaluated_and_exported(tmp_path):
     weights = [load_file(folder / "model.safetensors")[name] for folder in (plain, averaged)]
     assert torch.equal(weights[1], found["layers.1.mlp_out.weight"])
     assert not torch.equal(weights[0], weights[1])
-
-
-def test_a_run_without_averages_is_said_to_have_none(tmp_path):
-    found = checkpoint.Checkpoint(tmp_path / "step-00000001", 1, {"config": {"optim": {"ema": None}}}, {})
-    with pytest.raises(UserError, match=r"step-00000001 has no averaged weights.*export it without --ema"):
-        native_state(found, averaged=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import webdataset as wds
 import zstandard
 
 from data_prep.format import Dataset
@@ -72,13 +71,6 @@ def test_workers_and_places_do_not_change_the_bytes(corpus, tmp_path, tokenizer)
     assert len(train_set.manifest.shards) > 3
     for dataset in (train_set, valid_set):
         assert command("prep", "verify", dataset.path).code == 0
-        urls = [str(dataset.path / "shards" / shard.name) for shard in dataset.manifest.shards]
-        for block, sample in enumerate(wds.WebDataset(urls, shardshuffle=False).decode()):
-            np.testing.assert_array_equal(sample["tokens.npy"], dataset.tokens(block))
-            if tokenizer == "tok-bpe":
-                bits = np.unpackbits(sample["words.npy"], count=len(sample["tokens.npy"]), bitorder="little")
-                np.testing.assert_array_equal(bits, dataset.word_starts(block))
-                assert bits[0] == 1
     for name in ("plan.json", "tasks/00000.json"):
         assert str(tmp_path) not in (tmp_path / "1" / "prep" / name).read_text()
     assert str(tmp_path) not in (tmp_path / "1/train/manifest.json").read_text()
@@ -115,24 +107,6 @@ def test_a_document_that_spells_a_special_token_is_text(corpus, tmp_path):
     assert list(verify_data_set(tmp_path / "aside")) == []
 
 
-def test_other_input_into_the_same_folder_is_refused(corpus, tmp_path):
-    source, out = tmp_path / "a.jsonl", tmp_path / "out"
-    source.write_bytes(jsonl(["the others", "never mind"]))
-    run = ["prep", "run", "--input", source, "--out", out, "--tokenizer"]
-    assert command(*run, corpus / "tok").code == 0
-    before = tree(out)
-    assert "another --tokenizer" in refused(*run, corpus / "tok-bpe")
-    assert "--text-field text; the command has --text-field body" in refused(
-        *run, corpus / "tok", "--text-field", "body"
-    )
-    source.write_bytes(jsonl(["one", "twa"]))
-    assert "has changed or is not given" in refused(*run, corpus / "tok")
-    assert tree(out) == before
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").touch()
-    assert "thesis.tex" in refused(*run[:-2], tmp_path / "mine", "--tokenizer", corpus / "tok")
-
-
 def test_bad_input_gets_one_sentence_and_leaves_nothing(corpus, tmp_path):
     """More of it is in test_user_mistakes.py."""
     source = corpus / "text/a.jsonl"
@@ -147,19 +121,3 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(corpus, tmp_path):
     (tmp_path / "t").mkdir()
     assert command(*tokenizer, tmp_path / "t").code == 0
     assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
-    (tmp_path / "two" / "train").mkdir(parents=True)
-    (tmp_path / "two" / "train" / "manifest.json").touch()
-    assert "holds two data sets; name" in refused("prep", "info", tmp_path / "two")
-
-
-def test_globs_repeats_and_shell_expansion_name_the_same_inputs(corpus, tmp_path):
-    a, b = corpus / "text/a.jsonl", corpus / "text/b.jsonl.zst"
-    forms = {
-        "glob": ["--input", f"{corpus}/text/*.jsonl*"],
-        "twice": ["--input", a, "--input", b],
-        "more": ["--input", a, b],
-    }
-    for name, form in forms.items():
-        ended = command("prep", "run", *form, "--tokenizer", corpus / "tok", "--out", tmp_path / name)
-        assert ended.code == 0, ended.err
-    assert tree(tmp_path / "glob") == tree(tmp_path / "twice") == tree(tmp_path / "more")

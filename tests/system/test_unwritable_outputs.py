@@ -133,9 +133,3 @@ def test_a_folder_of_somebody_else(source):
     assert done.returncode == 1
     assert done.stderr == f"error: Cannot write to {source}/theirs/o: permission denied. Choose another --out.\n"
     assert os.listdir(source / "theirs") == []
-
-
-def test_an_unforeseen_error_with_a_path_is_one_line(tmp_path):
-    """The command line explains an error that a command does not explain."""
-    said = refused("tokenizer", "train", "--input", tmp_path / ("y" * 300), "--out", tmp_path / "tok")
-    assert "too long" in said or "No input file" in said

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from launchers.slurm.supervisor import read_history
 from pretrain.run import RunFolder
 from tests.support.fault_injection import variables
 from tests.support.runs import losses, wait_for
@@ -172,15 +171,3 @@ def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, config: Path) -> 
     assert cluster.wait(job_id, 60) == "FAILED"
     assert cluster.job(job_id)["Restarts"] == "0"
     assert RunFolder(run).read_status().state in ("stopped", "failed")
-
-
-def test_a_crash_that_comes_again_ends_the_job(cluster: Cluster, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = config.parent / "crashes"
-    set_faults(monkeypatch, "kill:rank=1,step=15", SLOW)
-    job_id = launch(cluster, config, run, "cluster.health_seconds=10")
-    assert cluster.wait(job_id, 2 * START_SECONDS) == "FAILED", job_log(run, job_id)
-    log = job_log(run, job_id)
-    assert log.count("trains on n1 n2") in (2, 3)
-    assert "with no checkpoint in between" in log
-    assert "the same error twice" in RunFolder(run).read_status().reason
-    assert read_history(run / "slurm" / "supervisor.json", int(job_id)).checkpoint == 10

@@ -51,32 +51,6 @@ def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, config: Path) ->
     assert {Path(one["run"]).name: one["state"] for one in found} == {"first": "stopped", "second": "unknown"}
 
 
-@pytest.mark.slow
-def test_a_stop_reaches_a_job_that_waits_to_go_on_and_one_that_begins(cluster: Cluster, config: Path) -> None:
-    """The first has trained and waits in the queue again; the second begins with the request in its folder."""
-    run, other = config.parent / "runs" / "again", config.parent / "runs" / "begins"
-    again = launch(cluster, config, run)
-    wait_for(has_trained(run, 4), START_SECONDS)
-    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")
-    try:
-        cluster.run("scontrol", "requeue", again)
-        wait_for(lambda: cluster.job(again)["JobState"] == "PENDING", 120)
-        assert "took its job" in maskwright(cluster, "stop", run)
-        assert cluster.job(again)["JobState"] == "CANCELLED"
-        status = json.loads(maskwright(cluster, "status", run, "--json"))
-        assert status["next_action"] == "submit the run again to resume"
-        begins = launch(cluster, config, other)
-        (other / "STOP").touch()
-    finally:
-        cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
-    assert cluster.wait(begins, 120) == "FAILED"
-    assert cluster.job(begins)["ExitCode"] == "75:0"
-    log = job_log(other, begins)
-    assert "asked to stop before it had begun" in log
-    assert "trains on" not in log
-    assert not (other / "STOP").exists()
-
-
 def check_the_list(found: list[dict[str, Any]], first: str, second: str, runs: Path) -> None:
     by_run = {one["run"]: one for one in found}
     trains, waits = by_run[str(runs / "first")], by_run[str(runs / "second")]
