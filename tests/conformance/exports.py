@@ -56,21 +56,15 @@ class Reference:
         place = ids.index(self.tokenizer.mask_token_id)
         return self.tokenizer.decode([int(self.logits(self.masked_text)[place].argmax())]).strip()
 
-    def require_states(self, found: Tensor, mask: Tensor) -> None:
-        """Raise AssertionError unless the states of the padded TEXTS are those of each text alone.
+    @staticmethod
+    def require(wanted: Callable[[str], Tensor], found: Tensor, mask: Tensor) -> None:
+        """Raise AssertionError unless values of the padded TEXTS are those of each text alone.
 
         Args:
-            found: [texts, L, hidden].
+            wanted: the method `logits` or `states` of a reference.
+            found: [texts, L, vocabulary or hidden].
             mask: 1 for a token, 0 for padding [texts, L].
         """
-        self._require(found, mask, self.states)
-
-    def require_logits(self, found: Tensor, mask: Tensor) -> None:
-        """As `require_states`, for logits [texts, L, vocabulary]."""
-        self._require(found, mask, self.logits)
-
-    @staticmethod
-    def _require(found: Tensor, mask: Tensor, wanted: Callable[[str], Tensor]) -> None:
         for text, row, kept in zip(TEXTS, found, mask.bool(), strict=True):
             torch.testing.assert_close(row[kept], wanted(text), atol=1e-4, rtol=0)
 

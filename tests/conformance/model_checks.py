@@ -42,7 +42,7 @@ def auto_classes(export: Path, wanted: Reference, work: Path) -> None:
         auto = getattr(transformers, name)
         model = auto.from_pretrained(export).eval()
         with torch.no_grad():
-            wanted.require_states(model.base_model(**encoded)[0], encoded["attention_mask"])
+            wanted.require(wanted.states, model.base_model(**encoded)[0], encoded["attention_mask"])
             inputs = {key: value[None] if "MultipleChoice" in name else value for key, value in encoded.items()}
             outputs = model(**inputs)
             model.save_pretrained(work / name)
@@ -66,7 +66,7 @@ def trainer(export: Path, wanted: Reference, work: Path) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(export)
     encoded = tokenizer(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
-        wanted.require_states(model.eval().base_model(**encoded)[0], encoded["attention_mask"])
+        wanted.require(wanted.states, model.eval().base_model(**encoded)[0], encoded["attention_mask"])
     used = transformers.Trainer(
         model,
         transformers.TrainingArguments(str(work / "run"), max_steps=80, learning_rate=3e-3, **_QUIET),
@@ -108,7 +108,7 @@ def lora(export: Path, wanted: Reference, work: Path) -> None:
     )
     encoded = tokenizer(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
-        wanted.require_states(base.eval().base_model(**encoded)[0], encoded["attention_mask"])
+        wanted.require(wanted.states, base.eval().base_model(**encoded)[0], encoded["attention_mask"])
     texts, labels = zip(*LABELLED, strict=True)
     batch = tokenizer(list(texts), padding=True, return_tensors="pt") | {"labels": torch.tensor(labels)}
     optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=5e-3)
@@ -212,7 +212,7 @@ def _require_logits(export: Path, wanted: Reference, compute: Any) -> None:
     """Equal logits for the padded TEXTS, and for batches of other shapes."""
     encoded = AutoTokenizer.from_pretrained(export)(TEXTS, padding=True, return_tensors="pt")
     inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
-    wanted.require_logits(compute(inputs), inputs["attention_mask"])
+    wanted.require(wanted.logits, compute(inputs), inputs["attention_mask"])
     generator = torch.Generator().manual_seed(0)
     for shape in _SHAPES:
         ids = torch.randint(5, wanted.model.config.vocab_size, shape, generator=generator)

@@ -1,12 +1,12 @@
 """Data, a tokenizer, a server of MLflow and a run folder for whole runs. No test may change what a session shares."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from data_prep.tokenizer import train_tokenizer
-from tests.support import prep, runs
+from tests.support import fault_injection, prep, runs
 from tests.support.mlflow_server import Server
 
 
@@ -51,3 +51,14 @@ def run_dir(tmp_path: Path) -> Path:
     run.mkdir()
     (run / "config.yaml").write_text("run: {seed: 7}\n")
     return run
+
+
+@pytest.fixture
+def harm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Set the faults of the runs that follow, see tests.support.fault_injection."""
+
+    def set_faults(*faults: str) -> None:
+        for name, value in fault_injection.variables(*faults).items():
+            monkeypatch.setenv(name, value)
+
+    return set_faults

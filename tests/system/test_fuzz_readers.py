@@ -9,10 +9,11 @@ from data_prep.common.errors import UserError
 from pretrain.config_files import load_config
 
 
-def test_no_damaged_file_ends_in_a_traceback_a_hang_or_a_wrong_type(tmp_path: Path) -> None:
-    counts, failures = campaign(tmp_path, 400, seed=1)
+@pytest.mark.parametrize("cases", [150, pytest.param(4000, marks=pytest.mark.slow)])
+def test_no_damaged_file_ends_in_a_traceback_a_hang_or_a_wrong_type(tmp_path: Path, cases: int) -> None:
+    counts, failures = campaign(tmp_path, cases, seed=1)
     assert failures == []
-    assert sum(count for (_, verdict), count in counts.items() if verdict != "types checked") == 400
+    assert sum(count for (_, verdict), count in counts.items() if verdict != "types checked") == cases
 
 
 BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))

@@ -42,6 +42,7 @@ def compiled_product() -> tuple[str, int]:
     return results[0].asm["ptx"], results[0].metadata.shared
 
 
+@pytest.mark.slow
 @needs_triton
 def test_the_kernel_multiplies_and_compiles_for_hopper(tmp_path, monkeypatch):
     with triton_process(interpret=True) as process:

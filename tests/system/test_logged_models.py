@@ -1,9 +1,5 @@
-"""Checkpoints as MLflow models: logged by a run and by a command, each once, loaded by others, registered."""
+"""Checkpoints as MLflow models: logged by a run and by a command, each once, and registered."""
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -85,6 +81,7 @@ def test_what_is_logged_is_the_export(run: Path, tmp_path: Path) -> None:
         assert (place / "model" / path.name).read_bytes() == path.read_bytes(), path.name
     for path in (place / "components/tokenizer").iterdir():
         assert path.read_bytes() == (exported / path.name).read_bytes(), path.name
+    assert "[MASK]" in (place / "input_example.json").read_text()
     assert load_file(place / "model/model.safetensors")
     assert not {path.suffix for path in place.rglob("*")} & {".pkl", ".bin", ".pt"}
     said = "".join(path.read_text() for path in place.iterdir() if path.is_file())
@@ -108,20 +105,8 @@ def test_an_evaluation_is_attached_to_the_logged_model_and_below_the_training_ru
     assert evaluated.data.metrics == {"pairs/accuracy": 0.75}
 
 
-LOAD = """
-import json, sys, mlflow
-texts = ["the captain saw the red [MASK].", "a [MASK] found the long road."]
-model = mlflow.pyfunc.load_model(sys.argv[1])
-assert "[MASK]" in str(model.input_example)
-print(json.dumps(list(model.predict(texts))))
-fill = mlflow.transformers.load_model(sys.argv[1])
-print(json.dumps([guesses[0]["token_str"] for guesses in fill(texts)]))
-assert "pretrain" not in sys.modules and "launchers" not in sys.modules
-"""
-
-
-def test_a_killed_pass_is_taken_up_and_others_load_the_registered_model(
-    run: Path, on_server: MlflowRun, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_killed_pass_is_taken_up_and_the_best_model_is_registered(
+    run: Path, on_server: MlflowRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for killed in ("log_model_artifacts", "log_outputs", "finalize_logged_model"):
         with monkeypatch.context() as patch:
@@ -144,14 +129,6 @@ def test_a_killed_pass_is_taken_up_and_others_load_the_registered_model(
     version = on_server.client.get_model_version_by_alias("tiny", "champion")
     assert version.tags["checkpoint"] == made.model
     assert "tiny" in on_server.client.get_logged_model(after[made.model].model_id).tags["mlflow.modelVersions"]
-
-    environment = os.environ | {"MLFLOW_TRACKING_URI": server.uri, "PYTHONPATH": ""}
-    command = [sys.executable, "-W", "ignore", "-c", LOAD, "models:/tiny@champion"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    by_pyfunc, by_pipeline = done.stdout.splitlines()[-2:]
-    assert by_pyfunc == by_pipeline
-    assert len(json.loads(by_pyfunc)) == 2
 
 
 def _killed(*_: object, **__: object) -> None:

@@ -1,4 +1,7 @@
-"""Runs that another launcher starts: torchrun on one host and on two, and Jobs and a PyTorchJob of Kubernetes."""
+"""Runs that another launcher starts: torchrun on one host, and Jobs of Kubernetes.
+
+tests/pretrain/distributed/test_rendezvous.py has the variables of a PyTorchJob.
+"""
 
 import ipaddress
 import os
@@ -20,12 +23,6 @@ from tests.support.mlflow_server import free_port
 from tests.system.test_listening import listening
 
 TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
-
-
-def pod(rank: int, port: str) -> dict[str, str]:
-    """The variables of a PyTorchJob's pod with one process."""
-    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": str(rank)}
-    return job | {"PET_NNODES": "2", "PET_NODE_RANK": str(rank), "PET_NPROC_PER_NODE": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def start(words: Sequence[str], config: Path, **variables: str) -> "subprocess.Popen[str]":
@@ -65,18 +62,13 @@ def pods_of(job: dict[str, Any], values: dict[str, str]) -> list[list[str]]:
     return [[word.replace("$(JOB_COMPLETION_INDEX)", str(pod)) for word in words] for pod in range(job["completions"])]
 
 
-@pytest.mark.parametrize("launcher", ["Job", "PyTorchJob"])
-def test_the_losses_are_those_of_maskwright_train(
-    launcher: str, data: Path, usual: dict[int, float], tmp_path: Path
+def test_a_job_of_kubernetes_has_the_losses_of_maskwright_train(
+    data: Path, usual: dict[int, float], tmp_path: Path
 ) -> None:
-    path, port = config_of(data, tmp_path / "run"), str(free_port())
-    if launcher == "Job":
-        here = {"torchrun": TORCHRUN, "8": "1", "pretrain-0.pretrain": "127.0.0.1", "29500": port}
-        pods = pods_of(job_of("kubernetes-train.yaml"), here | {"/data/run.yaml": str(path)})
-        started = [start(pod, path) for pod in pods]
-    else:
-        words = [sys.executable, "-m", "pretrain.train", "--config", str(path)]
-        started = [start(words, path, **pod(rank, port)) for rank in (0, 1)]
+    path = config_of(data, tmp_path / "run")
+    here = {"torchrun": TORCHRUN, "8": "1", "pretrain-0.pretrain": "127.0.0.1", "29500": str(free_port())}
+    pods = pods_of(job_of("kubernetes-train.yaml"), here | {"/data/run.yaml": str(path)})
+    started = [start(pod, path) for pod in pods]
     printed = "".join(process.communicate(timeout=120)[0] for process in started)
     assert [process.returncode for process in started] == [0, 0], printed
     assert "Warning" not in printed.replace("NumaWarning", "")

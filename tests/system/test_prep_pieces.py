@@ -176,8 +176,6 @@ def test_folders_of_others_are_left_as_they_are(tmp_path, tokenizer):
     before = tree(tmp_path)
     run = ["prep", "run", "--input", tmp_path / "a.jsonl", "--out"]
     assert "it has prep/notes.txt" in refused(*run, mine, "--tokenizer", tokenizer / "tokenizer.json")
-    for out in (tmp_path / "a.jsonl/out", tmp_path / "a.jsonl"):
-        assert f"{out}: not a directory" in refused(*run, out, "--tokenizer", tokenizer / "tokenizer.json")
     tokenizer_train = ["tokenizer", "train", "--input", tmp_path / "a.jsonl", "--out"]
     assert "a.jsonl/tok: not a directory" in refused(*tokenizer_train, tmp_path / "a.jsonl/tok")
     for work in (lambda out: merge_tasks(out, Workers(1)), lambda out: run_tasks("resolve", out, [], Workers(1))):

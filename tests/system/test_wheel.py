@@ -98,10 +98,6 @@ def test_commands_run_from_the_wheel(installed, tmp_path):
     checks = run(installed / "maskwright", "doctor", cwd=tmp_path)
     assert "torch: " in checks
     assert "not installed" not in checks
-
-
-def test_init_writes_a_config_from_the_wheel(installed, tmp_path):
     text = next(installed.parent.glob("lib/python*/site-packages/configs/demo/books.jsonl.zst"))
-    assert "Next:" in run(installed / "maskwright", "init", text, "--minutes", "0.1", "--yes", cwd=tmp_path)
+    assert "Next:" in run(installed / "maskwright", "init", text, "--no-prep", "--yes", cwd=tmp_path)
     assert "data/my-model/train" in run(installed / "maskwright", "config", "show", "my-model.yaml", cwd=tmp_path)
-    assert (tmp_path / "data/my-model/train").is_dir()

@@ -1,11 +1,11 @@
 """`maskwright launch slurm` on a real Slurm cluster: two nodes, each with its own network."""
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.fault_injection import variables
 from tests.support.runs import losses, metric, wait_for
 from tests.system.cluster.cluster import Cluster
 from tests.system.cluster.jobs import (
@@ -99,15 +99,14 @@ def test_deepspeeds_launcher_trains_like_launch_slurm(cluster: Cluster, config: 
 
 @pytest.mark.slow
 def test_a_run_survives_an_ill_node_killed_ranks_a_second_job_and_a_preemption(
-    cluster: Cluster, config: Path, reference: dict[int, float], monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, config: Path, reference: dict[int, float], harm: Callable[..., None]
 ) -> None:
     """One job through all of it: it ends as COMPLETED, with the losses of a run that nothing befell."""
     run = config.parent / "tried"
     run.mkdir()
     slurmd = cluster.run("pgrep", "--full", "slurmd -D -N n2").split()[0]
     cluster.run("nsenter", f"--target={slurmd}", "--mount", "mount", "-t", "tmpfs", "-o", "ro", "tmpfs", run)
-    for name, value in variables("slow:rank=0,step=1,seconds=0.05").items():  # not to be over too soon
-        monkeypatch.setenv(name, value)
+    harm("slow:rank=0,step=1,seconds=0.05")  # not to be over too soon
     try:
         job_id = launch(cluster, config, run, "cluster.spare_nodes=1", "checkpoint.every_steps=10")
         wait_for(has_trained(run, 15), START_SECONDS)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.support import text_data
-from tests.support.runs import wait_for
+from tests.support.runs import status, wait_for
 from tests.system.cluster.cluster import Cluster
 from tests.system.cluster.jobs import NASTY, START_SECONDS, completed, job_log, maskwright
 
@@ -37,7 +37,7 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
     with pytest.raises(AssertionError, match=f"Jobs {array} {report} of"):
         submit()
     last = study / "runs/strategy=span/seed-1"
-    wait_for(lambda: steps_done(last / "status.json") > 0, 3 * START_SECONDS)
+    wait_for(lambda: (last / "status.json").exists() and status(last)["step"] > 0, 3 * START_SECONDS)
     cluster.run("scancel", "--batch", "--signal=USR1", f"{array}_2")
     for element in (1, 2):
         completed(cluster, study, f"{array}_{element}", 3 * START_SECONDS)
@@ -56,7 +56,3 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
     assert len((study / "slurm/jobs").read_text().splitlines()) == 1
     assert not list(tmp_path.rglob("pwned"))
     assert not os.path.exists("pwned")
-
-
-def steps_done(status: Path) -> int:
-    return json.loads(status.read_text())["step"] if status.exists() else 0

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,6 @@ from tests.system.cluster.jobs import START_SECONDS, completed, has_trained, job
 
 pytestmark = pytest.mark.slow
 GONE_SECONDS = 30  # KillWait is 5 s here
-SLOW = "slow:rank=0,step=1,seconds=0.2"
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +24,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("supervisor"), 100_000, guard=guard, checkpoint=checkpoint)
 
 
-def set_faults(monkeypatch: pytest.MonkeyPatch, *faults: str) -> None:
-    """Let the jobs submitted after this harm themselves."""
-    for name, value in variables(*faults).items():
-        monkeypatch.setenv(name, value)
-
-
 @pytest.fixture
-def slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_faults(monkeypatch, SLOW)
+def slow_steps(harm: Callable[..., None]) -> None:
+    harm("slow:rank=0,step=1,seconds=0.2")
 
 
 def submit(cluster: Cluster, config: Path, name: str, *options: str) -> tuple[Path, str]:
@@ -136,12 +129,12 @@ def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, c
 
 
 def test_time_limits_and_a_run_that_finishes_all_the_same(
-    cluster: Cluster, config: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, config: Path, harm: Callable[..., None]
 ) -> None:
     """At least three requeues, with the losses of a run without any. A start is warned after 20 s, in step 2 or 3."""
     steps, unbroken = ["train.steps=10", "guard.hang_seconds=0"], config.parent / "unbroken"
     completed(cluster, unbroken, launch(cluster, config, unbroken, *steps))
-    set_faults(monkeypatch, "slow:rank=0,step=1,seconds=8")
+    harm("slow:rank=0,step=1,seconds=8")
     run = config.parent / "limited"
     job_id = launch(cluster, config, run, "--time", "10", *steps)
     cluster.run("scancel", job_id)

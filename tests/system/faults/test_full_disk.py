@@ -1,5 +1,8 @@
 """A full disk during a run: no partial checkpoint, training continues, and the run ends with a one-line error."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from pretrain import checkpoint
@@ -16,15 +19,20 @@ def disk(tmp_path):
         yield folder
 
 
+def config_of(data: Path, disk: Path, **settings: Any) -> Path:
+    """Of a run on the disk; the file and MLflow's database are beside it."""
+    values = runs.tiny_config(data, disk / "run", track__uri=f"sqlite:///{disk.parent}/mlflow.db", **settings)
+    return runs.write_config(disk.parent / "config.yaml", values)
+
+
 def failures(run) -> list[float]:
     return list(runs.metric(run, "checkpoint/failed").values())
 
 
-def test_training_goes_on_beside_a_full_disk_until_even_the_journal_cannot_be_written(tmp_path, disk):
-    data, run, log = runs.tiny_data(tmp_path / "data"), disk / "run", tmp_path / "log"
-    often = {"train__steps": 100_000, "checkpoint": {"every_steps": 8, "max_failures": 10**6, "keep": 1}}
-    tracked = {"track__uri": f"sqlite:///{tmp_path}/mlflow.db"}
-    config = runs.write_config(tmp_path / "config.yaml", runs.tiny_config(data, run, **often, **tracked))
+def test_training_goes_on_beside_a_full_disk_until_even_the_journal_cannot_be_written(data, tmp_path, disk):
+    run, log = disk / "run", tmp_path / "log"
+    saving = {"every_steps": 8, "max_failures": 10**6, "keep": 1}
+    config = config_of(data, disk, train__steps=100_000, checkpoint=saving)
     filler = fill(disk, CHECKPOINT_ROOM)
     process = runs.start_maskwright(log, "train", config, "--procs", "2")
     runs.wait_for_step(run, 40)
@@ -47,11 +55,9 @@ def test_training_goes_on_beside_a_full_disk_until_even_the_journal_cannot_be_wr
     assert checkpoint.verify(newest) is None
 
 
-def test_the_run_fails_after_max_failures(tmp_path, disk):
-    data, run = runs.tiny_data(tmp_path / "data"), disk / "run"
-    settings = {"train__steps": 100, "checkpoint": {"every_steps": 4, "max_failures": 2}}
-    tracked = {"track__uri": f"sqlite:///{tmp_path}/mlflow.db"}
-    config = runs.write_config(tmp_path / "config.yaml", runs.tiny_config(data, run, **settings, **tracked))
+def test_the_run_fails_after_max_failures(data, disk):
+    run = disk / "run"
+    config = config_of(data, disk, train__steps=100, checkpoint={"every_steps": 4, "max_failures": 2})
     fill(disk, CHECKPOINT_ROOM)
     done = runs.maskwright("train", config, "--procs", "1")
     assert done.returncode == 1
@@ -63,12 +69,11 @@ def test_the_run_fails_after_max_failures(tmp_path, disk):
     assert not list((run / "checkpoints").iterdir())
 
 
-def test_a_disk_that_an_interrupted_save_has_filled_lets_the_run_start_again(tmp_path, disk):
-    data, run = runs.tiny_data(tmp_path / "data"), disk / "run"
+def test_a_disk_that_an_interrupted_save_has_filled_lets_the_run_start_again(data, disk):
+    run = disk / "run"
     (run / "checkpoints" / "step-00000004.tmp").mkdir(parents=True)
     fill(run / "checkpoints" / "step-00000004.tmp", leave=8192)  # for status.json and the lock
-    settings = {"train__steps": 8, "checkpoint": {"every_steps": 8}, "track__uri": f"sqlite:///{tmp_path}/mlflow.db"}
-    config = runs.write_config(tmp_path / "config.yaml", runs.tiny_config(data, run, **settings))
+    config = config_of(data, disk, train__steps=8)
     done = runs.maskwright("train", config, "--procs", "1")
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000008"]

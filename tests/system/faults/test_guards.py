@@ -12,18 +12,7 @@ import pytest
 from pretrain import checkpoint
 from pretrain.reporting import replay
 from pretrain.run import JournalReader
-from tests.support import fault_injection, runs
-
-
-@pytest.fixture
-def harm(monkeypatch):
-    """Set the faults of the runs that follow."""
-
-    def set_faults(*faults: str) -> None:
-        for name, value in fault_injection.variables(*faults).items():
-            monkeypatch.setenv(name, value)
-
-    return set_faults
+from tests.support import runs
 
 
 def test_nan_on_one_rank_skips_the_step_on_all_and_too_many_end_the_run(data, tmp_path, harm, monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import runs, text_data
 from tests.support.forked import Forked
+from tests.support.prep import tree
 
 
 @pytest.fixture(scope="module")
@@ -19,16 +20,12 @@ def run(tmp_path_factory) -> Path:
     return runs.trained(data, folder / "run", train__steps=4, checkpoint__every_steps=4, eval__every_steps=100)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.fixture(scope="module")
-def whole(run, tmp_path_factory) -> tuple[dict[str, bytes], float]:
+def whole(run, tmp_path_factory) -> tuple[dict[str, str], float]:
     """An export left alone, and how long it took."""
     out, start = tmp_path_factory.mktemp("whole") / "model", time.monotonic()
     runs.succeed("export", run, "--out", out)
-    return contents(out), time.monotonic() - start
+    return tree(out), time.monotonic() - start
 
 
 def test_several_commands_export_one_run_at_once(run, whole, tmp_path):
@@ -38,7 +35,7 @@ def test_several_commands_export_one_run_at_once(run, whole, tmp_path):
     said = [(tmp_path / f"log{n}").read_text() for n, code in enumerate(codes) if code]
     assert 0 in codes
     assert all("by another process meanwhile" in one or "is not an empty folder" in one for one in said)
-    assert contents(tmp_path / "model") == whole[0]
+    assert tree(tmp_path / "model") == whole[0]
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.slow)])
@@ -58,8 +55,8 @@ def test_an_export_is_whole_or_not_there(run, whole, tmp_path, kills):
         command.kill()
         command.wait(30)
         if out.exists():
-            assert contents(out) == wanted
+            assert tree(out) == wanted
             shutil.rmtree(out)
     runs.succeed("export", run, "--out", out)
-    assert contents(out) == wanted
+    assert tree(out) == wanted
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []

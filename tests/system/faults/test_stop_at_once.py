@@ -9,13 +9,8 @@ import pytest
 from pretrain.run import RunFolder
 from tests.support import runs
 
-QUICK_SECONDS = 3.0
-"""How long the command may take to end; more on a machine that is busy with other work, see `assert_quick`."""
-
-
-def assert_quick(since: float) -> None:
-    """The command ended without waiting for anything; imports alone take longer than this on a busy machine."""
-    assert time.monotonic() - since < 2 * QUICK_SECONDS
+QUICK_SECONDS = 6.0
+"""How long the command may take to end, also on a busy machine, where imports alone take longer."""
 
 
 def test_ctrl_c_while_the_ranks_import_ends_the_command_at_once(data, tmp_path):
@@ -29,7 +24,7 @@ def test_ctrl_c_while_the_ranks_import_ends_the_command_at_once(data, tmp_path):
     asked = time.monotonic()
     command.send_signal(signal.SIGINT)
     code, log = command.wait(timeout=60), (tmp_path / "log").read_text()
-    assert_quick(asked)
+    assert time.monotonic() - asked < QUICK_SECONDS
     assert code == 75, log
     assert not runs.ranks_of(config)
     assert "stopped after step 0 of 24: ended by Ctrl-C before training began; run the same command again" in log
@@ -51,7 +46,7 @@ def test_a_signal_before_there_are_processes_ends_the_command_with_a_message(dat
     asked = time.monotonic()
     command.send_signal(number)
     code, log = command.wait(timeout=60), (tmp_path / "log").read_text()
-    assert_quick(asked)
+    assert time.monotonic() - asked < QUICK_SECONDS
     assert code == 75, log
     assert "before training began" in log
     assert "Traceback" not in log

@@ -32,10 +32,6 @@ def read_lines(journal: Path) -> list[Entry]:
     return [entry for entry in entries if entry]
 
 
-def training_steps(entries: Iterable[Entry]) -> list[int]:
-    return [entry.step for entry in entries if entry.batch]
-
-
 def results(entries: Iterable[Entry]) -> dict[tuple[int, str], Any]:
     """Values by (step, name) that interruptions must not change by a bit."""
     found: dict[tuple[int, str], Any] = {}

@@ -19,7 +19,7 @@ from tests.support import forked, runs
 from tests.support.checkpoints import must_be_committed
 from tests.system.soak import faults
 from tests.system.soak.faults import AT_ONCE, HARD, SOFT, Fault
-from tests.system.soak.journal import last_step, read_lines, results, training_steps
+from tests.system.soak.journal import last_step, read_lines, results
 
 PROCESSES, CHECKPOINT_STEPS, EVAL_STEPS = 2, 5, 7
 STEPS_PER_FAULT = 6
@@ -196,7 +196,7 @@ class Soaked:
         A fault before the first step leaves the last step where it was.
         """
         lines = read_lines(self.folder.journal)[self._lines :]
-        steps = training_steps(lines)
+        steps = [entry.step for entry in lines if entry.batch]
         assert steps == list(range(start + 1, start + 1 + len(steps))), f"after step {start} came {steps}"
         for name, value in results(lines).items():
             assert self.wanted[name] == value, f"{name} is {value} and was {self.wanted[name]} in the run left alone"
