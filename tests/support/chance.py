@@ -25,22 +25,6 @@ def check_shares(hits: ArrayLike, trials: ArrayLike, shares: ArrayLike) -> None:
     assert surprise[worst] <= np.log(2 * surprise.size / FALSE_ALARM), said
 
 
-def check_distribution(counts: ArrayLike, shares: ArrayLike | None = None) -> None:
-    """Independent draws from a distribution, uniform by default, as often as each value came.
-
-    Laurent and Massart (2000): chi-square with d degrees of freedom exceeds d + 2 * sqrt(d * x) + 2 * x with a chance
-    of exp(-x) at most.
-    """
-    counts = np.asarray(counts, dtype=np.float64)
-    shares = np.full(counts.shape, 1 / counts.size) if shares is None else np.asarray(shares, dtype=np.float64)
-    assert abs(shares.sum() - 1) < 1e-9
-    expected = counts.sum() * shares
-    assert expected.min() >= 10, "too few for chi-square"
-    free, x = counts.size - 1, -np.log(FALSE_ALARM)
-    found = ((counts - expected) ** 2 / expected).sum()
-    assert found <= free + 2 * np.sqrt(free * x) + 2 * x, f"chi-square is {found:.0f} of {free} degrees of freedom"
-
-
 def check_means(values: ArrayLike, expected: ArrayLike) -> None:
     """Means of many independent values [N] or [N, M], by the normal distribution."""
     values = np.asarray(values, dtype=np.float64)

@@ -65,15 +65,3 @@ def selected(found: Masked, n_rows: int) -> np.ndarray:
     hit = np.zeros(len(found.tokens), dtype=bool)
     hit[found.positions[found.labels != IGNORED]] = True
     return hit.reshape(n_rows, -1)
-
-
-def units_of(mask: MaskedTokens, rows: Rows) -> list[list[int]]:
-    """The slots of the stream of each unit, in order."""
-    ordinary = mask.vocabulary.is_ordinary[rows.tokens]
-    begins = mask.unit_begins(rows, ordinary).reshape(-1)
-    units: list[list[int]] = []
-    for slot in np.flatnonzero(ordinary.reshape(-1)).tolist():
-        if begins[slot]:
-            units.append([])
-        units[-1].append(slot)
-    return units

@@ -1,4 +1,4 @@
-"""Statistics of masks on large samples: rates, replacements, random ids, spans, mixes, and independence.
+"""Statistics of masks on large samples: rates, replacements, mixes, and independence.
 
 Seeds are fixed, so results repeat; what fails was as likely as 1e-6 if the code were right (tests/support/chance.py).
 Trials are rows, which are independent, or what is drawn independently within them.
@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows
+from pretrain.masking import Masked, MaskedTokens, Rows
 from pretrain.masking.selection import count
-from tests.support.chance import check_distribution, check_means, check_shares
+from tests.support.chance import check_means, check_shares
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, elsewhere, masking, selected, some, words
 from tests.support.masks import token_masking
 
@@ -84,47 +84,6 @@ def test_shares_of_fates_and_what_shares_them(strategy, per):
         hits = ((one == fate) & (other == next_fate))[~shared].sum()
         # Each pair overlaps two others; every other one of them overlaps none (Janson, 2004).
         check_shares(hits / 2, (~shared).sum() / 2, share * next_share)
-
-
-@pytest.mark.parametrize("strategy", ["token", "whole_word"])
-def test_random_ids_are_uniform_over_other_ordinary_ids(strategy):
-    """For every original: no special token (an added one neither), not the original, all others as often."""
-    rows = drawn(f"[{words(3, 1, 2, 1, 4, 1)}]" * 4, 4000)
-    found = masking(strategy, 0.9, mask=0, random=1)(rows, 0.9)
-    used = found.labels != IGNORED
-    originals, seen = found.labels[used], found.tokens[found.positions[used]]
-    counts = np.zeros((50, 50))
-    np.add.at(counts, (originals, seen), 1)
-    ids = VOCABULARY.ordinary_ids
-    assert {48} <= set(ids.tolist())
-    assert not {0, 1, 2, 3, 4, 30, 49} & set(ids.tolist())
-    others = counts[np.ix_(ids, ids)]
-    assert others.sum() == counts.sum(), "a special token"
-    assert np.trace(others) == 0, "the original"
-    check_distribution(others[~np.eye(len(ids), dtype=bool)])
-
-
-def span_shares(p: float = 0.2, most: int = 10) -> np.ndarray:
-    shares = (1 - p) ** np.arange(most)
-    return shares / shares.sum()
-
-
-def test_lengths_of_spans_are_geometric_cut_off():
-    """Of those that begin early enough in their document to end within it; of the selected ones too."""
-    n_words, n_rows = 50, 4000
-    rows = drawn(f"[{words(*[1] * n_words)}]", n_rows)
-    mask, shares = masking("span", 0.3), span_shares()
-    assert abs((shares * np.arange(1, 11)).sum() - 3.797) < 0.001
-    begins = begins_of(mask, rows)[:, 1:-1]
-    row, word = np.nonzero(begins)
-    length = np.diff(row * n_words + word, append=n_rows * n_words)
-    early = word <= n_words - 10
-    row, length, chosen = row[early], length[early], selected(mask(rows, 0.3), n_rows)[row, word + 1][early]
-    check_distribution(np.bincount(length, minlength=11)[1:], shares)
-    excess = np.zeros((n_rows, 10))
-    np.add.at(excess, row[chosen], (length[chosen, None] == np.arange(1, 11)) - shares)
-    check_means(excess, 0)
-    assert begins[:, 0].all(), "a document begins a span"
 
 
 @pytest.mark.parametrize("weights", [(1, 1, 2), (0.5, 0.001, 0.2)])

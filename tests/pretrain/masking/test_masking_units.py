@@ -1,8 +1,8 @@
-"""Masks of single rows: those of the rule by hand, within the bounds, at the rate of the step, by weights of tokens."""
+"""Masks of single rows: those of the rule by hand, at the rate of the step, by weights of tokens."""
 
 import hashlib
 from fractions import Fraction
-from itertools import pairwise, permutations
+from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from data_prep.format import WeightList
 from pretrain.masking import Masked, MaskedTokens, Rows, TokenFlag, largest_mask_rate, mask_rate
-from pretrain.masking.selection import count, of_columns
-from pretrain.philox import philox
-from tests.support.chance import check_means, check_shares
+from pretrain.masking.selection import count
+from tests.support.chance import check_shares
 from tests.support.configs import least_config
-from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, masking, selected, some, units_of, words
+from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, masking, selected, words
 from tests.support.masks_by_hand import by_hand
 
 RATES = [0.01, 0.15, 0.3, 0.5, 0.9, 0.999]
@@ -57,37 +56,6 @@ def test_masks_are_those_of_the_rule_by_hand(strategy, per, rows, rate, seed):
     assert same(mask(rows, rate), by_hand(mask, rows, rate))
 
 
-@settings(max_examples=60, deadline=None)
-@given(rows=batches(), rate=st.sampled_from(RATES), seed=st.integers(0, 2**64 - 1), data=st.data())
-def test_selection_is_whole_units_about_k_tokens_and_has_room(rows, rate, seed, data):
-    strategy = data.draw(st.sampled_from(list(STRATEGIES)))
-    mask = masking(strategy, rate, seed=seed)
-    n_rows, seq_len = rows.tokens.shape
-    hit = selected(mask(rows, rate), n_rows)
-    for unit in units_of(mask, rows):
-        assert len(set(hit.reshape(-1)[unit].tolist())) == 1, "a unit is selected in part"
-        assert unit[-1] - unit[0] == len(unit) - 1, "a unit has a hole"
-        assert unit[0] // seq_len == unit[-1] // seq_len, "a unit crosses rows"
-        assert len(unit) <= max(strategy.longest for strategy in mask.strategies)
-    ordinary = VOCABULARY.is_ordinary[rows.tokens]
-    k = count(rate, ordinary.sum(axis=1))
-    of_rows = [units_of(mask, some(rows, slice(row, row + 1))) for row in range(n_rows)]
-    longest = [max(map(len, units), default=1) for units in of_rows]
-    assert (np.abs(hit.sum(axis=1) - k) <= np.array(longest) - 1).all()
-    assert hit.sum(axis=1).max() <= mask.slots(seq_len) <= seq_len
-    assert not (hit & ~ordinary).any()
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_higher_rate_keeps_the_masks_of_a_lower_one(strategy):
-    mask = masking(strategy, 0.9)
-    rows = drawn(f"[{words(8, 1, 2, 1, 1, 5, 1)}][{words(1, 1, 1, 10, 2, 1)}]", 200)
-    hits = [selected(mask(rows, rate), 200) for rate in (0.05, 0.15, 0.3, 0.5, 0.9)]
-    for low, high in pairwise(hits):
-        assert not (low & ~high).any()
-        assert low.sum() < high.sum()
-
-
 def test_masks_neither_use_nor_touch_global_random_numbers():
     rows = drawn(f"[{words(8, 1, 2, 1, 1, 5, 1)}]", 20)
     found = []
@@ -113,16 +81,6 @@ def test_slots_have_room_for_the_largest_rate_and_the_longest_unit():
     assert masking("span").slots(128) == 19 + 16
     assert masking("mix").slots(128) == 19 + 16
     assert masking("span", 0.999).slots(128) == masking("span").slots(8) + 120 == 126, "no more than a row has"
-
-
-def test_columns_are_the_numbers_of_their_counters():
-    places = np.array([[1 << 16 | 3, 7, 11], [0, 2**32 - 1, 5]])
-    found = of_columns((12, 34), places, 21)
-    assert found.shape == (2, 21)
-    for row, column in np.ndindex(2, 21):
-        epoch, window, number = places[row].tolist()
-        words_of = [int(word[0]) for word in philox((12, 34), [column // 8], number, window, epoch)]
-        assert found[row, column] == words_of[column % 8 // 2] >> 16 * (column % 2) & 0xFFFF
 
 
 @pytest.mark.parametrize(
@@ -172,14 +130,6 @@ def weighted(
         return masking(strategy, rate, selection=selection, **options)
 
 
-def row_of(tokens: list[int], n_rows: int, starts: list[bool] | None = None) -> Rows:
-    """The same row of one document again and again."""
-    picture = "[" + "".join("A" if start else "a" for start in starts or [True] * len(tokens)) + "]"
-    rows = drawn(picture, n_rows)
-    rows.tokens[:, 1:-1] = tokens
-    return rows
-
-
 def successive(weights: list[float], k: int) -> np.ndarray:
     """The chance of each of some things to be among k that are drawn one after the other, by its weight in the rest."""
     chances = np.zeros(len(weights))
@@ -216,29 +166,10 @@ def test_tokens_have_the_chances_of_successive_draws(k):
     """And their number is exactly k in every row."""
     tokens, weights = [10, 11, 12, 13, 14, 15], [1.0, 0.2, 5.0, 1.0, 0.0, 2.5]
     mask = weighted(dict(zip(tokens, weights, strict=True)), rate=k / 6)
-    hit = selected(mask(row_of(tokens, 60_000), k / 6), 60_000)[:, 1:-1]
+    rows = drawn(f"[{words(*[1] * 6)}]", 60_000)
+    rows.tokens[:, 1:-1] = tokens
+    hit = selected(mask(rows, k / 6), 60_000)[:, 1:-1]
     assert (hit.sum(axis=1) == k).all()
     positive = [weight for weight in weights if weight]
     check_shares(hit.sum(axis=0)[np.array(weights) > 0], 60_000, successive(positive, k))
     assert not hit[:, 4].any()
-
-
-def test_a_unit_has_the_mean_weight_of_its_tokens():
-    """A word of three tokens with mean weight 2, and one of one token: the first of them is selected, if it fits k."""
-    tokens, starts = [10, 11, 12, 13], [True, False, False, True]
-    mask = weighted({10: 6.0, 13: 1.0}, "whole_word", 0.75, other=0.0)
-    hit = selected(mask(row_of(tokens, 60_000, starts), 0.25), 60_000)[:, 1:-1]
-    check_shares(hit[:, [0, 3]].sum(axis=0), 60_000, np.array([2 / 3 / 3, 1 / 3]))
-    check_means(hit.sum(axis=1), 1)
-    hit = selected(mask(row_of(tokens, 60_000, starts), 0.75), 60_000)[:, 1:-1]
-    check_shares(hit[:, [0, 3]].sum(axis=0), 60_000, np.array([2 / 3 + 1 / 3 * 2 / 3, 1 / 3]))
-
-
-def test_marked_tokens_are_preferred():
-    rows = row_of([10] * 10, 30_000)
-    rows.flags[:, 3] |= np.uint8(TokenFlag.TARGET)
-    one = selected(weighted({}, rate=0.1, unmarked=0.25)(rows, 0.1), 30_000)
-    check_shares(one[:, 3].sum(), 30_000, 1 / (1 + 9 * 0.25))
-    only = selected(weighted({}, rate=0.5, unmarked=0.0)(rows, 0.5), 30_000)
-    assert (only.sum(axis=1) == 1).all()
-    assert only[:, 3].all()
