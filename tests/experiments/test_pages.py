@@ -15,7 +15,7 @@ from data_prep.common.errors import UserError
 from experiments import babylm, learning_rate_transfer, loss_and_compute, small_models
 from experiments.babylm import Results, watch
 from experiments.babylm_text import FILES, count, select
-from experiments.common import keep_settings, read_text_lines
+from experiments.common import read_text_lines
 from experiments.layers.by_objective import OBJECTIVES, changes, marked, p_value
 from experiments.small_models import CONFIG, config_of
 from experiments.starting_points import measured
@@ -203,15 +203,6 @@ def test_pages_that_share_a_folder_measure_their_own_models(tmp_path, monkeypatc
         assert [*found] == [*(f"models/{name}" for name in names), "unigram"]
     monkeypatch.setattr(small_models, "maskwright", None)
     small_models.evaluate_pairs(args, names)
-
-
-def test_a_folder_with_results_of_other_settings_is_refused(tmp_path):
-    """Its page would state the new ones."""
-    kept = Namespace(work=tmp_path, steps=8, rows=5, seeds=1)
-    keep_settings(kept, "steps")
-    keep_settings(Namespace(work=tmp_path, steps=8, rows=6, seeds=2), "steps", "rows")
-    with pytest.raises(UserError, match=r"has results of rows 6\. Name another --work\.$"):
-        keep_settings(kept, "steps", "rows")
 
 
 OPTIONS = {

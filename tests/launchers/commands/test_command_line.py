@@ -14,12 +14,9 @@ import pytest
 import typer.main
 
 from data_prep.common.errors import UserError
-from data_prep.tokenizer import train_tokenizer
 from launchers.arguments import local
 from launchers.display.usage_errors import examples
-from pretrain.run import RunFolder
 from tests.contracts.test_docs import check_command
-from tests.support.configs import LEAST, config_file
 from tests.support.forked import ROOT
 from tests.support.in_process import app, command
 
@@ -146,23 +143,6 @@ def test_a_message_is_one_line_and_shows_text_as_it_is(tmp_path):
     assert ended.code == 1
     (line,) = ended.err.splitlines()
     assert "b [red] :smile:.yaml" in line
-
-
-def test_light_commands_import_no_torch(tmp_path):
-    train_tokenizer(["the old ship"], "wordpiece", 40, tmp_path / "tok")
-    RunFolder(tmp_path).write_status("stopped", 1, 2, "asked", "none")
-    config_file(RunFolder(tmp_path).config, LEAST)
-    lines = [
-        ["status", str(tmp_path)],
-        ["config", "show", "configs/demo.yaml"],
-        ["plan", "configs/bert-base.yaml", "--vocab-size", "30522", "--gpu", "H100"],
-        ["mask", "show", "the ship", "--tokenizer", str(tmp_path / "tok")],
-    ]
-    code = "import sys; from launchers.app import program as of\n"
-    code += f"for words in {lines}: of()(words, standalone_mode=False)\n"
-    code += "sys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_command_imports_no_other_commands():

@@ -1,14 +1,13 @@
 """Documents as text with marks, for WordPiece, byte-level BPE and others, and texts of `fill` with numbered masks."""
 
 import io
-import json
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from data_prep.common.errors import UserError, printable
+from data_prep.common.errors import printable
 from data_prep.common.reading import typed
 from data_prep.tokenizer import Spelling, train_tokenizer
 from launchers.commands.fill import _bar, _numbered
@@ -162,14 +161,6 @@ def test_colours_on_a_terminal_and_no_markup(wordpiece):
     pipe = io.StringIO()
     Console(file=pipe, width=200).print(coloured(segments))
     assert pipe.getvalue() == "⟦the⟧ ⟦fox→jumps⟧ [UNK] ⟦jumps=⟧\n"
-
-
-def test_a_folder_without_a_tokenizer(tmp_path):
-    with pytest.raises(UserError, match=r"tokenizer\.json"):
-        Spelling.open(tmp_path)
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": 1}))
-    with pytest.raises(UserError, match="not a valid tokenizer"):
-        Spelling.open(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -157,18 +157,12 @@ def test_settings_of_a_config_file(wordpiece, tmp_path):
 
 
 def test_refusals(wordpiece, tmp_path):
-    (tmp_path / "bare").mkdir()
-    settings = json.loads((wordpiece / "tokenizer.json").read_text())
-    settings["added_tokens"] = [token for token in settings["added_tokens"] if token["content"] != "[MASK]"]
-    del settings["model"]["vocab"]["[MASK]"]
-    (tmp_path / "bare" / "tokenizer.json").write_text(json.dumps(settings))
     known = ("--tokenizer", wordpiece)
     for arguments, sentence in [
         (("a", "b", *known), "'b' is not KEY=VALUE"),
         (("", *known), "the text is empty"),
         (("\x01", *known), "the text has no tokens"),
         (("a", "--tokenizer", tmp_path / "none.json"), "No tokenizer at "),
-        (("a", "--tokenizer", tmp_path / "bare"), "has no mask token"),
         (("a", "masking.strateg=span", *known), "Unknown key masking.strateg. Did you mean masking.strategy?"),
         (("a", "masking.rate=2", *known), "masking.rate must be less than 1, not 2."),
         (("a", "objective=clm", *known), "not masked language modelling"),

@@ -32,17 +32,6 @@ def refusal(*arguments: object) -> str:
     return str(refused.value)
 
 
-def test_what_bert_base_needs():
-    planned = facts(*BASE, "--gpu", "H100", "--mfu", "0.4")
-    assert planned["parameters"] == 109_518_912  # with 30,528 rows of vocabulary
-    assert planned["tokens"] == 125_000 * 2048 * 512
-    assert planned["flops"] / planned["tokens"] == pytest.approx(0.588e9, rel=0.01)  # docs/performance.md
-    assert planned["fits"]
-    (speed,) = planned["speed"]
-    assert speed["seconds"] == pytest.approx(planned["flops"] / (0.4 * 989e12 * 8))
-    assert speed["gpu_hours"] == pytest.approx(8 * speed["seconds"] / 3600)
-
-
 def test_without_a_gpu_no_gpu_is_made_up():
     result = plan(*BASE)
     assert "on 8 processes (1 x 8)" in result.stdout
@@ -75,14 +64,6 @@ def test_a_gpu_that_would_wait_for_the_host_is_told(options, advice):
     assert facts(*BASE, *options)["advice"] is None
 
 
-def test_more_nodes_take_less_time_and_less_memory_each():
-    one = facts(*BASE, "--gpu", "H100", "--mfu", "0.3")
-    four = facts(*BASE, "--gpu", "H100", "--mfu", "0.3", "--nodes", "4")
-    assert four["speed"][0]["seconds"] == pytest.approx(one["speed"][0]["seconds"] / 4)
-    assert four["speed"][0]["gpu_hours"] == pytest.approx(one["speed"][0]["gpu_hours"])
-    assert four["device_bytes"] < one["device_bytes"]
-
-
 def test_what_does_not_fit_and_what_would():
     planned = facts(*BASE, "--gpu-memory", "8", "train.micro_batch_size=256")
     assert planned["fits"] is False
@@ -104,19 +85,6 @@ def test_nothing_fits_into_too_small_a_gpu():
     planned = facts(*BASE, "--gpu-memory", "2.2")
     assert planned["choices"][0]["micro_batch_size"] is None
     assert "does not fit" in plan(*BASE, "--gpu-memory", "2.2").stdout
-
-
-def test_every_phase_is_planned():
-    options = ["configs/modernbert-base.yaml", "--vocab-size", "50368", "--gpus-per-node", "8"]
-    planned = facts(*options, "--tokens-per-second", "1e6")
-    first, second, *later = planned["stages"]
-    assert [stage["steps"] for stage in planned["stages"]] == [10_000, 90_000, 15_000, 3000]
-    assert [stage["seq_len"] for stage in later] == [8192, 8192]
-    assert second["accumulation"] == 2 * first["accumulation"]
-    assert planned["tokens"] == sum(stage["tokens"] for stage in planned["stages"])
-    (short,) = facts(*options, "train.steps=5000", "phases=[]")["stages"]
-    assert short["steps"] == 5000
-    assert [stage["phase"] for stage in planned["stages"]] == ["small batches", "stable", "long rows", "decay"]
 
 
 def test_a_model_of_transformers_is_counted(tmp_path):

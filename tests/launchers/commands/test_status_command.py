@@ -147,15 +147,6 @@ def test_a_job_that_stays_in_the_queue_is_an_error(folder, queue):
     assert not folder.stop.exists()
 
 
-def test_a_request_for_now_gives_way(folder):
-    assert not folder.is_asked_to_end()
-    folder.ask_to_pause()
-    assert folder.stop.exists()
-    assert not folder.is_asked_to_end()
-    folder.ask_to_stop()
-    assert folder.is_asked_to_end()
-
-
 @pytest.mark.parametrize(
     ("width", "columns"),
     [

@@ -24,6 +24,8 @@ def blocks(language: str) -> list[str]:
 
 COMMANDS = "".join(blocks("bash")).replace("\\\n", " ").splitlines()
 LAUNCHES = [line for line in COMMANDS if line.startswith("maskwright launch slurm")]
+LAUNCHES += [f"maskwright launch slurm config-{number}.yaml" for number in range(1, len(blocks("yaml")))]
+assert len(LAUNCHES) > 12
 
 
 @pytest.fixture(scope="module")
@@ -38,24 +40,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared
 
 
-def script_of(shared: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
-    """The script that a launch would submit, which is one that bash can read."""
-    monkeypatch.chdir(shared)
-    script = invoke("launch", "slurm", *words, "--dry-run").output.partition(f"\n# {shared}")[0]
-    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    return script
-
-
 @pytest.mark.parametrize("line", LAUNCHES)
-def test_launches_give_scripts(shared: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    words = shlex.split(line.replace(SHARED, str(shared)), comments=True)[3:]
-    assert script_of(shared, monkeypatch, *words).startswith("#!/usr/bin/env bash\n")
-
-
-def test_printed_configs_give_scripts(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(LAUNCHES) > 8, "of the test above"
-    for config in [shared / "run.yaml", *sorted(shared.glob("config-*.yaml"))]:
-        assert "launchers.slurm.supervisor" in script_of(shared, monkeypatch, str(config))
+def test_launches_give_scripts_that_bash_can_read(shared: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.chdir(shared)
+    words = shlex.split(line.replace(SHARED, str(shared)), comments=True)[1:]
+    script = invoke(*words, "--dry-run").output.partition(f"\n# {shared}")[0]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    assert script.startswith("#!/usr/bin/env bash\n")
+    assert "launchers.slurm.supervisor" in script
 
 
 def test_every_option_is_in_a_table() -> None:
