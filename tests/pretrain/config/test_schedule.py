@@ -3,8 +3,6 @@
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pretrain.config import ScheduleConfig
 from pretrain.optim import lr_factor
@@ -54,30 +52,6 @@ def test_shapes_of_the_decay(decay, falling, min_ratio):
     assert found[10:71] == [1.0] * 61
     wanted = [min_ratio + (1 - min_ratio) * falling(k / 30) for k in range(30)]
     assert found[70:] == pytest.approx(wanted, abs=1e-12)
-
-
-def test_a_run_that_is_extended_goes_on_at_the_peak_and_decays_later():
-    before, after = (factors(total, kind="wsd", warmup_steps=5, decay_fraction=0.2) for total in (100, 150))
-    assert before[:81] == after[:81]
-    assert after[80:121] == [1.0] * 41
-    assert after[121] < 1
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.sampled_from(["wsd", "cosine", "linear", "constant"]),
-    st.sampled_from(["linear", "cosine", "1-sqrt"]),
-    st.integers(0, 50),
-    st.floats(0, 1),
-    st.integers(1, 200),
-    st.floats(0, 0.9),
-)
-def test_rates_are_between_the_last_one_and_the_peak(kind, shape, warmup, fraction, total, min_ratio):
-    wsd = {"decay": shape, "decay_fraction": fraction} if kind == "wsd" else {}
-    ratio = {} if kind == "constant" else {"min_ratio": min_ratio}
-    found = factors(total, kind=kind, warmup_steps=warmup, **wsd, **ratio)
-    assert all(0 < factor <= 1 for factor in found)
-    assert all(factor >= ratio.get("min_ratio", 1) for factor in found[warmup:])
 
 
 def test_beyond_the_end_the_rate_is_zero():
