@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pretrain.data.packing import SPECIALS_PER_PIECE, TIGHT, PackedLayout, best_fit, pack, randoms_needed, remaining
+from pretrain.data.packing import SPECIALS_PER_PIECE, TIGHT, PackedLayout, best_fit, pack, randoms_needed
 from pretrain.philox import draw
 
 MODES = ("best_fit", "concat", "none")
@@ -103,34 +103,6 @@ def test_none_has_one_piece_a_row_and_cuts_as_seldom_as_possible(lengths, seq_le
     assert len(rows) == len(rows.piece_start)
     capacity = seq_len - SPECIALS_PER_PIECE
     assert pieces_by_fragment(rows, lengths).tolist() == [-(-length // capacity) for length in lengths]
-
-
-@given(
-    lengths=LENGTHS,
-    chain=st.lists(st.tuples(st.integers(3, 60), st.sampled_from(MODES), st.floats(0, 1)), min_size=1, max_size=4),
-)
-def test_a_window_packed_anew_in_its_middle_consumes_each_token_once(lengths, chain):
-    lengths = np.array(lengths, dtype=np.int64)
-    tokens, documents = int(lengths.sum()), np.cumsum(lengths) - lengths
-    starts, consumed = documents, []
-    for seed, (seq_len, mode, share) in enumerate(chain):
-        rows = packed(lengths, seq_len, mode, seed, starts)
-        stop = len(rows) if seed == len(chain) - 1 else round(share * len(rows))
-        piece = rows.row_starts[stop]
-        consumed += tokens_of(rows.piece_start[:piece], rows.piece_length[:piece])
-        starts, lengths = remaining(rows, stop, documents)
-    assert not len(starts)
-    assert sorted(consumed) == list(range(tokens))
-
-
-def test_remaining_joins_the_pieces_of_a_document_and_nothing_else():
-    documents = np.array([0, 7, 7, 12])  # the second is empty
-    rows = PackedLayout(np.array([12, 4, 7, 0, 10]), np.array([2, 3, 3, 4, 2]), np.array([0, 1, 3, 5]))
-    starts, lengths = remaining(rows, 0, documents)
-    assert list(zip(starts, lengths, strict=True)) == [(0, 7), (7, 5), (12, 2)]
-    starts, lengths = remaining(rows, 2, documents)
-    assert list(zip(starts, lengths, strict=True)) == [(0, 4), (10, 2)]
-    assert not len(remaining(rows, 3, documents)[0])
 
 
 def lognormal(median, sigma, n):
