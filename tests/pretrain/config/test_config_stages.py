@@ -8,35 +8,22 @@ from pretrain.masking import mask_rate
 from pretrain.optim import learning_rate
 from tests.support.configs import LEAST, refusal
 
-
-def test_stages_fill_in_what_they_do_not_set(write):
-    phases = (
-        "[{name: a, steps: 5}, {name: b, steps: 3, data: {seq_len: 512}}, "
-        "{name: c, steps: 2, train: {global_batch_size: 64, micro_batch_size: 8}}]"
-    )
-    config = load_config(write(LEAST), [f"phases={phases}", "train.micro_batch_size=16"])
-    found = [(s.after_step, s.seq_len, s.global_batch_size, s.micro_batch_size) for s in config.stages]
-    assert found == [(0, 128, 32, 16), (5, 512, 32, 16), (8, 512, 64, 8)]
-    assert config.longest_row == 512
-    written = load_config(write(LEAST), [f"phases={phases}", "phases.c.train={global_batch_size: 6.4e1}"])
-    assert repr(written.stages[2].global_batch_size) == "64", "values are checked, also of batches"
-    assert load_config(write(LEAST), ["train.micro_batch_size=16"]).stages == config.stages[:1]
-    assert load_config(write(LEAST)).longest_row == 128
-
-
 RECIPE = """[
   {name: stable, steps: 6, masking: {strategy: span, rate: {schedule: linear, start: 0.3, end: 0.2}}},
-  {name: long, steps: 3, data: {seq_len: 256}, train: {global_batch_size: 8}},
+  {name: long, steps: 3, data: {seq_len: 256}, train: {global_batch_size: 8, micro_batch_size: 2}},
   {name: decay, steps: 4, objective: clm, schedule: {kind: linear}, optim: {lr: 1e-5}},
   {name: end, steps: 2, objective: mlm, masking: {strategy: token}}]"""
 WITHOUT_STEPS = LEAST | {"train": {}}
 
 
 def test_a_phase_inherits_what_it_does_not_set(write):
-    config = load_config(write(WITHOUT_STEPS), [f"phases={RECIPE}"])
+    config = load_config(write(WITHOUT_STEPS), [f"phases={RECIPE}", "train.micro_batch_size=16"])
     assert config.train.steps == 15
     assert (config.masking.strategy, config.run_phases[0].config.masking) == ("span", config.masking)
     _, long, decay, end = (phase.config for phase in config.run_phases)
+    found = [(s.after_step, s.seq_len, s.global_batch_size, s.micro_batch_size) for s in config.stages]
+    assert found == [(0, 128, 32, 16), (6, 256, 8, 2), (9, 256, 8, 2), (13, 256, 8, 2)]
+    assert config.longest_row == 256
     assert (long.data.seq_len, long.train.global_batch_size, long.masking.strategy) == (256, 8, "span")
     assert (decay.data.seq_len, decay.objective, decay.schedule.kind, decay.optim.lr) == (256, "clm", "linear", 1e-5)
     assert (end.masking.strategy, end.masking.rate.start, end.schedule.kind) == ("token", 0.3, "linear")
@@ -53,7 +40,7 @@ def test_a_saved_recipe_is_read_as_the_same_config(write, tmp_path):
     again = load_config(tmp_path / "saved.yaml")
     assert (again, again.run_phases) == (config, config.run_phases)
     other = config.model_copy(update={"train": config.train.model_copy(update={"micro_batch_size": 4})})
-    assert [phase.config.train.micro_batch_size for phase in other.run_phases] == [4] * 4
+    assert [phase.config.train.micro_batch_size for phase in other.run_phases] == [4, 2, 2, 2]
 
 
 def test_a_key_of_a_phase_is_changed_by_its_name_or_number(write):
@@ -80,6 +67,9 @@ def test_a_key_of_a_phase_is_changed_by_its_name_or_number(write):
         ("phases.long.name=end", "phases has two phases with the name 'end'; rename one"),
         ("phases.middle.steps=3", "There is no phase 'middle'; the phases are stable, long, decay, end."),
         ("train.steps=4", "train.steps is 4, and the steps of phases add up to 15; remove train.steps"),
+        ("train.tokens=10", "phases have their own lengths; remove train.tokens"),
+        ("phases=[{name: a}]", "phases.a.steps is missing; add it"),
+        ("phases=[{name: a, tokens: 9, data: {seq_len: x}}]", "phases.a.data.seq_len must be a whole number"),
         ("phases.long.maskin={}", "Unknown key phases.1.maskin. Did you mean phases.1.masking?"),
         ("phases.end.model.global_rope_theta=1e6", "phases.end.model: global_rope_theta is for arch modernbert"),
     ],
@@ -88,36 +78,18 @@ def test_phases_that_cannot_be(write, override, wanted):
     assert wanted in refusal(write(WITHOUT_STEPS), f"phases={RECIPE}", override)
 
 
-def least(train, **more):
-    return {"run": {"dir": "runs/x"}, "data": {"train": "data/x", "seq_len": 64}, "train": train, **more}
-
-
-@pytest.mark.parametrize(("tokens", "steps"), [(1, 1), (2048, 1), (2049, 2), (204_800, 100)])
+@pytest.mark.parametrize(("tokens", "steps"), [(1, 1), (4096, 1), (4097, 2), (409_600, 100)])
 def test_tokens_are_slots_of_rows(write, tokens, steps):
-    assert load_config(write(least({"tokens": tokens}))).train.steps == steps
+    assert load_config(write(LEAST | {"train": {"tokens": tokens}})).train.steps == steps
 
 
 def test_phases_have_lengths_of_their_own(write, tmp_path):
     phases = [
-        {"name": "a", "tokens": 64 * 32 * 5},
-        {"name": "b", "tokens": 128 * 2 * 3 + 1, "data": {"seq_len": 128}, "train": {"global_batch_size": 2}},
+        {"name": "a", "tokens": 128 * 32 * 5},
+        {"name": "b", "tokens": 64 * 2 * 3 + 1, "data": {"seq_len": 64}, "train": {"global_batch_size": 2}},
         {"name": "c", "steps": 7},
     ]
-    config = load_config(write(least({}, phases=phases)))
+    config = load_config(write(WITHOUT_STEPS | {"phases": phases}))
     assert [phase.steps for phase in config.phases] == [5, 4, 7]
     save_config(config, tmp_path / "saved.yaml")
     assert load_config(tmp_path / "saved.yaml") == config
-
-
-@pytest.mark.parametrize(
-    ("train", "phases", "wanted"),
-    [
-        ({"tokens": 0}, [], "train.tokens must be 1 or more, not 0."),
-        ({"tokens": "1M"}, [], "train.tokens must be a whole number, not '1M'."),
-        ({"tokens": 10}, [{"name": "a", "steps": 3}], "phases have their own lengths; remove train.tokens"),
-        ({}, [{"name": "a"}], "phases.a.steps is missing; add it"),
-        ({}, [{"name": "a", "tokens": 9, "data": {"seq_len": "x"}}], "phases.a.data.seq_len must be a whole number"),
-    ],
-)
-def test_lengths_that_cannot_be(write, train, phases, wanted):
-    assert wanted in refusal(write(least(train, phases=phases)))

@@ -80,8 +80,6 @@ def test_a_plugin_s_scheme_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_training_is_refused_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = study_config(tmp_path, study_data(tmp_path))
-    with pytest.raises(UserError, match=r"track\.uri.*Write http://localhost:5000"):
-        load_config(config, ["track.uri=localhost:5000"])
     check_start(load_config(config), 1)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "localhost:5000")
     with pytest.raises(
