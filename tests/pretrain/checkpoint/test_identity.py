@@ -94,12 +94,6 @@ def test_the_deciding_settings():
     assert whole <= identity().settings.keys()
 
 
-def test_initial_weights_count_by_content():
-    before, now = (Identity.of(least_config(), data_set(), 100, digest) for digest in ("a" * 64, "b" * 64))
-    assert list(before.changes(now)) == ["model.init (weights)"]
-    assert list(identity().changes(now)) == ["model.init (weights)"]
-
-
 def test_indexes_count_where_both_sides_know_them():
     """A data set of an earlier version has no index fingerprint. For another data set, only its change is reported."""
     unknown, one, other = (identity(data_set(index_fingerprint=value)) for value in (None, "i", "j"))
