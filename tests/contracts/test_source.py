@@ -2,7 +2,6 @@
 
 A room exports at most 20 names, and other rooms import those and not its inner modules. The exports are in
 `__init__.pyi` where the room imports them when they are used, else in `__init__.py`.
-`python -m tests.contracts.test_source` lists names that recur, with their modules.
 """
 
 import ast
@@ -102,8 +101,3 @@ def test_no_other_module_spells_the_file_names_of_a_run_folder():
     nodes = (node for path in FILES if name_of(path) not in SPELL_FILES for node in ast.walk(parsed(path)))
     texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
     assert [text for text in texts if Path(text).name in names - AMBIGUOUS] == []
-
-
-if __name__ == "__main__":
-    for name, paths in recurring().items():
-        print(name, *paths)

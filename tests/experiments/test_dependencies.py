@@ -1,7 +1,6 @@
 """Trees of pairwise dependencies: the tree by brute force, attachment by hand, scores by transformers."""
 
 import itertools
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from scipy.stats import entropy
 from data_prep.common.errors import UserError
 from experiments.dependencies import PairScorer, Sentence, attached, chain, chosen, parse, spanning_tree, wins
 from tests.support.tiny_models import tiny_model
-from tests.support.wordpiece_set import WORDS, source, wordpiece_set
+from tests.support.wordpiece_set import WORDS, wordpiece_set
 
 TREEBANK = """# text = He didn't, see?
 1\tHe\the\tPRON\t_\t_\t5\tnsubj\t_\t_
@@ -75,19 +74,17 @@ def test_wins_compare_pairs_of_one_distance():
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dependencies")
-    wordpiece_set(folder / "data", [[[6, 7, 8]]], [source("text", "", 0, 1, 1, 3)])
-    tokenizer = folder / "data/tokenizer/tokenizer.json"
-    masked, causal = tiny_model(folder / "mlm", tokenizer), tiny_model(folder / "clm", tokenizer, causal=True)
-    return SimpleNamespace(masked=masked, causal=causal)
+def tokenizer(tmp_path_factory):
+    data = wordpiece_set(tmp_path_factory.mktemp("dependencies") / "data", [[[6, 7, 8]]], [])
+    return data.tokenizer_path / "tokenizer.json"
 
 
-def test_scores_are_those_of_transformers(folders):
+def test_scores_are_those_of_transformers(tokenizer, tmp_path):
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     words = ("the", "ships", "sailed")
-    tokenizer, model = (of.from_pretrained(folders.masked) for of in (AutoTokenizer, AutoModelForMaskedLM))
+    folder = tiny_model(tmp_path / "mlm", tokenizer)
+    tokenizer, model = (of.from_pretrained(folder) for of in (AutoTokenizer, AutoModelForMaskedLM))
     pieces = [tokenizer(word, add_special_tokens=False)["input_ids"] for word in words]
     starts = np.cumsum([1, *map(len, pieces)])
     parts = [list(range(first, end)) for first, end in itertools.pairwise(starts)]
@@ -102,7 +99,7 @@ def test_scores_are_those_of_transformers(folders):
         output = model(input_ids=row[None], output_hidden_states=True)
         return output.hidden_states[-1][0, places], output.logits[0, places].softmax(-1)
 
-    found = PairScorer(folders.masked, 2000)(Sentence(words, (0, 1, 2), frozenset()), 0)
+    found = PairScorer(folder, 2000)(Sentence(words, (0, 1, 2), frozenset()), 0)
     expected = {name: np.zeros((3, 3)) for name in found}
     for i, j in itertools.permutations(range(3), 2):
         (state, p), (state_ij, p_ij) = read(parts[i], parts[i]), read(parts[i] + parts[j], parts[i])
@@ -123,6 +120,6 @@ def test_scores_are_those_of_transformers(folders):
         assert values[others].tolist() == pytest.approx(mean[others].tolist(), **tolerance)
 
 
-def test_a_causal_model_is_refused(folders):
+def test_a_causal_model_is_refused(tokenizer, tmp_path):
     with pytest.raises(UserError, match="is not a masked model"):
-        PairScorer(folders.causal, 1)
+        PairScorer(tiny_model(tmp_path / "clm", tokenizer, causal=True), 1)

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, EncoderShape
 from pretrain.model.families import MODELS, hugging_face_config, to_hugging_face
+from tests.support import streams
 
 SEQ_LEN = 24
 DOCUMENTS = [[24], [9, 12, 3], [10, 14]]  # lengths, row by row; each row is full
@@ -56,17 +56,9 @@ def check_gradients(encoder: Encoder, model: PreTrainedModel) -> None:
 
 
 def stream() -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    n = sum(LENGTHS)
+    found = streams.stream(LENGTHS)
     masked = torch.tensor([1, 5, 23, 25, 34, 46, 50, 71, 0])
-    labels = torch.randint(5, 101, masked.shape, generator=generator)
+    labels = torch.randint(5, 101, masked.shape, generator=torch.Generator().manual_seed(1))
     labels[0], labels[-1] = 0, IGNORED  # the id 0 is a token like others
-    tokens = torch.randint(5, 101, (n,), generator=generator)
-    tokens[masked[[0, 1, 3, 4, 6]]] = MASK
-    return {
-        "tokens": tokens,
-        "positions": torch.cat([torch.arange(length) for length in LENGTHS]),
-        "cu_seqlens": torch.tensor([0, *np.cumsum(LENGTHS)], dtype=torch.int32),
-        "masked_positions": masked,
-        "labels": labels,
-    }
+    found["tokens"][masked[[0, 1, 3, 4, 6]]] = MASK
+    return found | {"masked_positions": masked, "labels": labels}

@@ -11,8 +11,8 @@ import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -66,7 +66,6 @@ class Store:
 class Hub(http.server.ThreadingHTTPServer):
     """Serves a store at `url`."""
 
-    daemon_threads = True
     block_on_close = False
 
     def __init__(self, store: Store):
@@ -77,10 +76,8 @@ class Hub(http.server.ThreadingHTTPServer):
         """A client that goes away is no error of the server."""
 
 
-@contextmanager
-def serving_hub(store: Store) -> Iterator[Hub]:
-    with running(Hub(store)) as hub:
-        yield hub
+def serving_hub(store: Store) -> AbstractContextManager[Hub]:
+    return running(Hub(store))
 
 
 def connect(patch: pytest.MonkeyPatch, hub: Hub, home: Path) -> None:

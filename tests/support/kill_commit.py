@@ -7,26 +7,11 @@ step of training between the last write and the commit.
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 from pretrain.checkpoint import Parts, saver
 from tests.support import checkpoints
 from tests.support.kills import print_kills
-
-
-class OneRank:
-    """torch.distributed for a single process, without threads that a fork would lose."""
-
-    @staticmethod
-    def get_rank() -> int:
-        return 0
-
-    @staticmethod
-    def get_world_size() -> int:
-        return 1
-
-    @staticmethod
-    def barrier() -> None:
-        pass
 
 
 def _snapshot(folder: Path, copy: bool) -> Parts:
@@ -45,7 +30,8 @@ def _commit(folder: Path, asynchronous: bool) -> None:
 
 
 if __name__ == "__main__":
-    saver.dist = OneRank  # type: ignore[assignment]
+    # Without the threads of a process group, which a fork would lose.
+    saver.dist = SimpleNamespace(get_rank=lambda: 0, get_world_size=lambda: 1, barrier=lambda: None)  # type: ignore[assignment]
     saver.all_gather_json = lambda value: [value]
     asynchronous = sys.argv[2] == "asynchronous"
     print_kills(Path(sys.argv[1]), lambda copy: _commit(copy, asynchronous), ("open", "copy", "step"))

@@ -99,8 +99,6 @@ class Proxy(http.server.ThreadingHTTPServer):
     `script`, if set, gives each request its mode instead.
     """
 
-    daemon_threads = True
-
     def __init__(self, target: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.target, self.mode = target, "pass"

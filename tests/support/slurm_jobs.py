@@ -7,7 +7,7 @@ import pytest
 
 from pretrain.config import Config
 
-NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100% é;'
+NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'
 
 
 def submission(run_dir: str | Path = "/shared/runs/x", **cluster: Any) -> Config:

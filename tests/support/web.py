@@ -19,8 +19,6 @@ class Web(http.server.ThreadingHTTPServer):
     The next `cuts` answers end after half of their bytes, the next `failures` are 503; a GET takes `delay` seconds.
     """
 
-    daemon_threads = True
-
     def __init__(self, folder: Path):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.folder, self.url = folder, f"http://127.0.0.1:{self.server_port}"
@@ -103,10 +101,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Web]:
-    with running(Web(folder)) as server:
-        yield server
+def serving(folder: Path) -> contextlib.AbstractContextManager[Web]:
+    return running(Web(folder))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """`maskwright doctor --cluster`: findings from node reports and from measurements."""
 
 import itertools
-import json
 
 import pytest
 
@@ -94,4 +93,3 @@ def test_values_pass_through_mixed_lines_of_tasks(capsys):
     assert values_by_task("\n".join(mixed)) == values
     assert values_by_task("\n".join(lines[1][:-1]))[3] == "earlier", "a value whose end is missing is not used"
     assert values_by_task("") == {}
-    json.dumps(values)

@@ -21,10 +21,11 @@ from pretrain.config import TrackConfig
 from tests.support.configs import config_file
 from tests.support.disks import fill, mounted
 from tests.support.runs import ROOT, tiny_config, tiny_data
+from tests.support.slurm_jobs import program
 from tests.support.web import running
 
 PASSWORD = "hunter2"
-SMI = """#!/bin/sh
+SMI = """
 case "$*" in
 *query-gpu*) cat <<'END'
 0, NVIDIA H200, 570.86.15, 143771, 4, 9.0, Disabled, 0
@@ -93,7 +94,7 @@ def test_damaged_shards_are_found_and_secrets_are_not_printed(tmp_path):
     data = tiny_data(tmp_path / "data")
     config = config_file(tmp_path / "config.yaml", tiny_config(data, tmp_path / "run"))
     with answering(None) as server:
-        uri = f"http://me:{PASSWORD}@127.0.0.1:{server.port}"
+        uri = f"http://me:{PASSWORD}@127.0.0.1:{server.server_port}"
         code, findings, printed = run_doctor(config, MLFLOW_TRACKING_URI=uri, MLFLOW_TRACKING_TOKEN=PASSWORD + "t")
     for name in ("batch and data", "model", "address", "checkpoint", "run.resume", "mlflow"):
         assert findings[name]["status"] == "ok"
@@ -109,22 +110,14 @@ def test_damaged_shards_are_found_and_secrets_are_not_printed(tmp_path):
     assert shard.name in findings["batch and data"]["value"]
 
 
-class Answering(http.server.ThreadingHTTPServer):
+class Answering(http.server.BaseHTTPRequestHandler):
     """Answers 200 as MLflow does; with `wanted`, 401 to requests without this Authorization header."""
 
-    daemon_threads = True
-
-    def __init__(self, address: str, wanted: str | None) -> None:
-        super().__init__((address, 0), _Handler)
-        self.wanted, self.port = wanted, self.server_port
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: Answering
+    wanted: str | None = None
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"] or 0))
-        allowed = self.server.wanted in (None, self.headers["Authorization"])
+        allowed = self.wanted in (None, self.headers["Authorization"])
         self.send_response(200 if allowed else 401)
         self.end_headers()
         self.wfile.write(b"{}" if allowed else b"You are not authenticated.")
@@ -135,8 +128,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def answering(wanted: str | None, address: str = "127.0.0.1") -> contextlib.AbstractContextManager[Answering]:
-    return running(Answering(address, wanted))
+def answering(wanted: str | None) -> contextlib.AbstractContextManager[http.server.HTTPServer]:
+    handler = type("Handler", (Answering,), {"wanted": wanted})
+    return running(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler))
 
 
 def tracked(uri: str) -> dict[str, Finding]:
@@ -156,7 +150,7 @@ def test_a_server_that_does_not_answer(monkeypatch):
 
 def test_a_server_with_a_password(monkeypatch):
     with answering("Basic bWU6aHVudGVyMg==") as server:
-        uri = f"http://127.0.0.1:{server.port}"
+        uri = f"http://127.0.0.1:{server.server_port}"
         assert "401" in tracked(uri)["mlflow"].value
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
@@ -166,9 +160,7 @@ def test_a_server_with_a_password(monkeypatch):
 
 
 def test_gpus_as_the_driver_tells(tmp_path, monkeypatch):
-    program = tmp_path / "nvidia-smi"
-    program.write_text(SMI)
-    program.chmod(0o755)
+    program(tmp_path, "nvidia-smi", SMI)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     findings = found(gpu_checks.check_gpus, "bf16")
@@ -177,7 +169,7 @@ def test_gpus_as_the_driver_tells(tmp_path, monkeypatch):
     assert findings["gpu 1"].status == "fail"
     assert "3 uncorrected" in findings["gpu 1"].value
 
-    program.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch' >&2; exit 18\n")
+    program(tmp_path, "nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch' >&2; exit 18")
     assert "mismatch" in found(gpu_checks.check_gpus, None)["gpus"].value
 
 

@@ -18,10 +18,9 @@ from launchers.slurm.study_array import study_chain
 from pretrain.config import ClusterConfig
 from pretrain.config_files import load_config
 from tests.support.in_process import command, refused
-from tests.support.slurm_jobs import printing_python, program
+from tests.support.slurm_jobs import NASTY, printing_python, program
 from tests.support.study_runs import kept, study_config, study_data
 
-NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'
 ARRAY = PrepArray(Path("/shared/data/x"), cpus=3, cluster=ClusterConfig(cpu=True), memory_gb=2)
 TASKS = {"task": [[0, 1], [7, 9]], "merge": []}
 

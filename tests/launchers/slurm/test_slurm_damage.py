@@ -48,19 +48,14 @@ def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-def test_a_record_of_wrong_types_counts_anew(tmp_path: Path) -> None:
-    record = asdict(LaunchHistory(7, 40, 2, 1, Failure(3, "x")))
+def test_a_record_with_a_wrong_or_missing_value_counts_anew(tmp_path: Path, capsys) -> None:
+    whole = asdict(LaunchHistory(7, 40, 2, 1, Failure(3, "x")))
     wrong: dict[str, Any] = {"step": "3", "reason": 7}
-    for change in ({"restarts": "3"}, {"restarts": True}, {"restarts": -5}, {"failure": wrong}):
-        (tmp_path / "supervisor.json").write_text(json.dumps(record | change))
-        assert read_history(tmp_path / "supervisor.json", 7) == LaunchHistory(7), change
-
-
-def test_a_record_without_a_count_counts_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = asdict(LaunchHistory(7, 40, 2, 1))
-    del record["requeues"]
-    (tmp_path / "supervisor.json").write_text(json.dumps(record))
-    assert read_history(tmp_path / "supervisor.json", 7) == LaunchHistory(7)
+    changes = ({"restarts": "3"}, {"restarts": True}, {"restarts": -5}, {"failure": wrong})
+    without = {name: value for name, value in whole.items() if name != "requeues"}
+    for record in (*(whole | change for change in changes), without):
+        (tmp_path / "supervisor.json").write_text(json.dumps(record))
+        assert read_history(tmp_path / "supervisor.json", 7) == LaunchHistory(7), record
     assert "it has no requeues. Counting restarts from 0." in capsys.readouterr().out
 
 

@@ -36,6 +36,8 @@ def test_directives_ask_for_what_was_asked() -> None:
     lines = directives(render(submission(requeue=False)))
     assert "#SBATCH --no-requeue" in lines
     assert "#SBATCH --requeue" not in lines
+    of_percent = directives(render(submission("/shared/50%j")))
+    assert '#SBATCH --output="/shared/50%%j/slurm/%j.log"' in of_percent, "it is no pattern"
 
 
 def test_cpu_job_asks_for_no_gpu() -> None:
@@ -129,10 +131,6 @@ def test_srun_starts_a_task_for_each_rank_which_becomes_it(tmp_path, monkeypatch
     assert started == [[sys.executable, "-m", "pretrain.train", "--config", config]]
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT", "NCCL_SOCKET_IFNAME")
     assert [os.environ[name] for name in names] == [str(rank), str(local), "8", "4", "n1", "12007", "ib0"]
-
-
-def test_percent_in_the_run_folder_is_not_a_pattern() -> None:
-    assert '#SBATCH --output="/shared/50%%j/slurm/%j.log"' in directives(render(submission("/shared/50%j")))
 
 
 def test_a_request_to_stop_what_ran_before_is_no_request_to_stop_what_is_submitted(tmp_path: Path) -> None:
