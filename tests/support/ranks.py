@@ -35,15 +35,20 @@ def check_on_ranks(check: Callable[..., None], world_size: int, *arguments: str 
     run_ranks("tests.support.rank_process", world_size, *call, timeout=timeout)
 
 
-def run_on_gpu(module: str, *arguments: str, timeout: float = 600, **variables: str) -> None:
-    """`python -m module arguments...` as the only rank, on the first GPU; fails if it does.
+def run_on_gpu(module: str, *arguments: str, world_size: int = 1, timeout: float = 600, **variables: str) -> None:
+    """`python -m module arguments...` as `world_size` ranks with a GPU each; fails if one of them does.
 
     variables: further ones of the environment.
     """
-    environment = _environment(0, 1, free_port()) | {"DS_ACCELERATOR": "cuda"} | variables
-    command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
-    assert done.returncode == 0, done.stdout + done.stderr
+    command, port, ranks = [sys.executable, "-m", module, *arguments], free_port(), []
+    for rank in range(world_size):
+        environment = _environment(rank, world_size, port) | {"DS_ACCELERATOR": "cuda"} | variables
+        started = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        ranks.append(started)
+    told = [rank.communicate(timeout=timeout)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * world_size, "\n".join(told)
 
 
 def _environment(rank: int, world_size: int, port: int) -> dict[str, str]:

@@ -55,7 +55,7 @@ def test_status_and_mlflow_know_the_parent(folder, trunk):
     assert "branch | completed | decay | step 14 of 14 | loss " in shown
     assert f"{trunk}@8" in shown
     found = json.loads(runs.maskwright("status", folder / "runs", "--json").stdout)
-    parents = {"branch": f"{trunk}@8", "trunk": None, "whole": None}
-    assert {Path(run["run"]).name: run["parent"] for run in found} == parents
+    wanted = {"branch": ("decay", f"{trunk}@8"), "trunk": ("stable", None), "whole": ("decay", None)}
+    assert {Path(run["run"]).name: (run["phase"], run["parent"]) for run in found} == wanted
     of_trunk, of_branch = (RunRecord.require(folder / "runs" / name) for name in ("trunk", "branch"))
     assert of_branch.parent == of_trunk.run_id

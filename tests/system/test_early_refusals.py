@@ -57,8 +57,7 @@ CASES = {
 def refusals(tmp_path_factory):
     """The messages of the commands, by their words."""
     folder = tmp_path_factory.mktemp("inputs")
-    places = {name: str(folder / name.lower()) for name in ("NONE", "EMPTY", "RUN", "MODEL", "DATA", "TEXT")}
-    (folder / "empty").mkdir()
+    places = {name: str(folder / name.lower()) for name in ("NONE", "RUN", "MODEL", "DATA", "TEXT")}
     (folder / "run").mkdir()
     (folder / "run" / "journal.jsonl").write_text("")
     (folder / "model").mkdir()

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -130,13 +128,6 @@ def test_without_a_network(hub, monkeypatch, capsys, tmp_path):
     said = refused("fill", NAME, "the [MASK]")
     assert "the server answered 503" in said
     assert "s3cret" not in said
-
-
-def test_two_processes_download_at_once(hub):
-    code = f"from data_prep.storage import *; print(cached_folder(fetch_from_hub({NAME!r})))"
-    both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    folders = {process.communicate(timeout=100)[0].strip() for process in both}
-    assert folders == {str(cached_folder(NAME))}
 
 
 def test_a_run_begins_with_a_model_of_the_hub_and_keeps_its_commit(hub, folder, tmp_path):

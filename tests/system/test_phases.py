@@ -6,7 +6,6 @@ tests/system/faults/test_resume.py interrupts such a run.
 import copy
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +65,6 @@ def test_data_of_a_phase_go_on_where_an_earlier_one_stopped_or_restart(whole, da
     assert first[9]["past"][0] == [32, 64]
     assert [place["epoch"] for place in first] == [0] * 18 + [1] * 6  # journals have positions before the boundary
     assert first[18]["row"] == 24
-
-
-def test_status_names_the_phase(whole):
-    assert json.loads(runs.maskwright("status", whole, "--json").stdout)["phase"] == "decay"
-    assert re.search(r"^phase +decay *$", runs.maskwright("status", whole).stdout, re.MULTILINE)
 
 
 def test_every_step_is_replayed_with_the_name_of_its_phase(whole):

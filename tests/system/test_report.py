@@ -12,7 +12,7 @@ from pretrain.data import BatchDocument
 from pretrain.export import export_run
 from pretrain.reporting import collect
 from tests.support import runs, text_data
-from tests.support.browser import chromium, needs_chromium, opened
+from tests.support.browser import needs_chromium, opened
 from tests.support.report_runs import eventful, prediction_lines, write_run
 
 
@@ -113,32 +113,3 @@ def test_a_browser_draws_the_page(tmp_path, options):
         assert words in dom, words
     assert 'class="guess right"' in dom
     assert 'class="guess wrong"' in dom
-
-
-BROKEN_WORDS = """
-const broken = [];
-for (const cell of document.querySelectorAll(".config td")) for (const node of cell.childNodes)
-  for (const word of node.textContent.matchAll(/[^\\s]+/g)) {
-    const range = document.createRange();
-    range.setStart(node, word.index);
-    range.setEnd(node, word.index + word[0].length);
-    if (word[0].length < 35 && range.getClientRects().length > 1) broken.push(word[0]);
-  }
-return [document.querySelectorAll(".config td").length, document.documentElement.scrollWidth, broken];
-"""
-
-
-@pytest.mark.slow
-@needs_chromium()
-def test_a_narrow_screen_breaks_no_word_of_the_config(tmp_path):
-    run = write_run(tmp_path / "run", eventful())
-    runs.succeed("report", run)
-    with chromium() as browser:
-        size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        browser.open((run / "report.html").as_uri(), "settings differ")
-        browser.driver.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
-        cells, width, broken = browser.driver.execute_script(BROKEN_WORDS)
-    assert cells > 100
-    assert width <= 400
-    assert broken == []

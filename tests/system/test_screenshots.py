@@ -75,6 +75,29 @@ def test_a_page_fits_its_window(pages, browser, name, size):
     assert (sum(browser.driver.execute_script(ink)) > 400) == (size == "dark"), "dark letters or bright ones"
 
 
+BROKEN_WORDS = """
+const broken = [];
+for (const cell of document.querySelectorAll(".config td")) for (const node of cell.childNodes)
+  for (const word of node.textContent.matchAll(/[^\\s]+/g)) {
+    const range = document.createRange();
+    range.setStart(node, word.index);
+    range.setEnd(node, word.index + word[0].length);
+    if (word[0].length < 35 && range.getClientRects().length > 1) broken.push(word[0]);
+  }
+return [document.querySelectorAll(".config td").length, document.documentElement.scrollWidth, broken];
+"""
+
+
+def test_a_phone_breaks_no_word_of_the_config(pages, browser):
+    emulate(browser, "phone")
+    browser.open(pages["report"][0], "settings differ")
+    browser.driver.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
+    cells, width, broken = browser.driver.execute_script(BROKEN_WORDS)
+    assert cells > 100
+    assert width <= 400
+    assert broken == []
+
+
 def test_mlflow_shows_the_charts_of_learning_first(tmp_path, browser):
     emulate(browser, "wide", height=2000)  # charts below the window are not drawn
     folder = write_run(tmp_path / "run", eventful())

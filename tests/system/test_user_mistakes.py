@@ -55,7 +55,6 @@ MISTAKES = {
         Mistake(f"{TRAIN} run.resume=s3://bucket/run", "s3://bucket/run, not a folder", "Set checkpoint.remote"),
         Mistake(f"{TRAIN} model.init=data/train", "has no config.json", "maskwright export"),
         Mistake(f"{TRAIN} run.dir=text.jsonl", "text.jsonl", "run.dir"),
-        Mistake(f"{TRAIN} 'objective={{mlm: 0.5, clm: 0.5}}'", "objective", "[{kind: mlm, share: 0.5}"),
         Mistake(f"{TRAIN} 'objective=[mlm, clm]'", "objective", "[{kind: mlm, share: 0.5}"),
         Mistake(
             f"{TRAIN} 'objective=[{{kind: mlm, share: 0.33}}, {{kind: clm, share: 0.67}}]'",
@@ -143,7 +142,6 @@ MISTAKES = {
         Mistake("doctor --cluster --full", "--full", "Remove --cluster and --nodes"),
         Mistake("doctor --cluster", "--cluster", "give --nodes N"),
         Mistake("launch prep tok", "tok", "prep run --plan-only"),
-        Mistake("study run none", "none", "study sweep"),
         Mistake(f"{SWEEP} masking.rate=15,30 --dry-run", "rate=15: ", "0.15"),
         Mistake(f"{SWEEP} optim.lr --dry-run", "optim.lr", "optim.lr=1e-3,3e-3"),
         Mistake(f"{SWEEP} data.train=foreign --dry-run", "train=foreign: ", "tokenizer"),
