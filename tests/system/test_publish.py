@@ -50,19 +50,14 @@ def hub(tmp_path, monkeypatch):
         yield server
 
 
-@pytest.fixture
-def publish():
+def publish(*arguments: str | Path, code: int = 0) -> str:
     """All output of the command. No part of it has a token."""
-
-    def publish(*arguments: str | Path, code: int = 0) -> str:
-        ended = command("publish", *arguments)
-        said = ended.out + ended.err
-        assert ended.code == code, said
-        assert "s3cret" not in said
-        assert "Traceback" not in said
-        return said
-
-    return publish
+    ended = command("publish", *arguments)
+    said = ended.out + ended.err
+    assert ended.code == code, said
+    assert "s3cret" not in said
+    assert "Traceback" not in said
+    return said
 
 
 def assert_published(hub, revision: str, export: Path, folder: Path) -> None:
@@ -75,7 +70,7 @@ def assert_published(hub, revision: str, export: Path, folder: Path) -> None:
     assert ExportRecord.read(files).changed_files(files) == []
 
 
-def test_every_checkpoint_is_a_revision(run, hub, publish, tmp_path):
+def test_every_checkpoint_is_a_revision(run, hub, tmp_path):
     arguments = (run, "--to", NAME, "--every-checkpoint", "--license", "apache-2.0")
     said = publish(*arguments)
     assert [line.partition(":")[0] for line in said.splitlines()] == [*BRANCHES, "main", "http"]
@@ -89,7 +84,7 @@ def test_every_checkpoint_is_a_revision(run, hub, publish, tmp_path):
     assert not [path for path in run.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
 
 
-def test_a_fault_ends_the_command_without_a_secret_and_the_next_one_finishes(run, hub, publish):
+def test_a_fault_ends_the_command_without_a_secret_and_the_next_one_finishes(run, hub):
     hub.store.says = lambda headers: f"{headers['Authorization']} {TOKEN} x:y@z https://u:s3cret@h"
     for status in (400, 500):
         hub.store.faults["commit"] = [status]
@@ -111,7 +106,7 @@ REFUSALS = (
 )
 
 
-def test_refusals_are_one_clear_message(run, hub, publish, monkeypatch, tmp_path):
+def test_refusals_are_one_clear_message(run, hub, monkeypatch, tmp_path):
     places = {"RUN": run, "OUT": tmp_path / "out", "OTHER": tmp_path / "other"}
     places["OTHER"].write_text(json.dumps({"settings": {}, "models": {"models/other": {}}, "comparisons": []}))
     for arguments, environment, message in REFUSALS:
@@ -124,14 +119,14 @@ def test_refusals_are_one_clear_message(run, hub, publish, monkeypatch, tmp_path
     assert not places["OUT"].exists()
 
 
-def test_metadata_that_the_hub_refuses_stay_local(run, hub, publish):
+def test_metadata_that_the_hub_refuses_stay_local(run, hub):
     hub.store.wrong_metadata = ['"license" must be one of a list']
     said = publish(run, "--to", NAME, "--license", "free", code=1)
     assert 'The model card was refused: "license" must be one of a list' in said
     assert not hub.store.repositories, "no empty repository is left"
 
 
-def test_signed_addresses_are_not_printed(run, hub, publish, monkeypatch):
+def test_signed_addresses_are_not_printed(run, hub, monkeypatch):
     """huggingface_hub puts them into its warnings and errors."""
     logging.set_verbosity_warning()
 
@@ -145,14 +140,14 @@ def test_signed_addresses_are_not_printed(run, hub, publish, monkeypatch):
     assert "s1gned" not in said
 
 
-def test_a_private_model_is_never_uploaded_to_a_public_repository(run, hub, publish):
+def test_a_private_model_is_never_uploaded_to_a_public_repository(run, hub):
     publish(run, "--to", NAME, "--private")
     assert hub.store.repositories[NAME].private
     hub.store.repositories[NAME].private = False
     assert "exists and is public" in publish(run, "--to", NAME, "--private", code=1)
 
 
-def test_the_card(run, publish, tmp_path, monkeypatch):
+def test_the_card(run, tmp_path, monkeypatch):
     """A dry run needs no token. Its card has figures with intervals, and a config that repeats the run."""
     monkeypatch.delenv("HF_TOKEN", raising=False)
     out, results = tmp_path / "out", tmp_path / "results.json"

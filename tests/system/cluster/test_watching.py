@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,16 +10,10 @@ from tests.system.cluster.cluster import Cluster
 from tests.system.cluster.jobs import START_SECONDS, has_trained, job_log, launch, maskwright, write_run
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of this module's runs."""
-    return write_run(tmp_path_factory.mktemp("watching"), 100_000)
-
-
 @pytest.mark.slow
-def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, config: Path) -> None:
+def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, tmp_path: Path) -> None:
     everything = "--nodes=3" if "n3" in cluster.run("sinfo", "--noheader", "--Node", "--format=%N") else "--nodes=2"
-    runs = config.parent / "runs"
+    config, runs = write_run(tmp_path, 100_000), tmp_path / "runs"
     run, waiting = runs / "first", runs / "second"
     first = launch(cluster, config, run)
     wait_for(has_trained(run, 4), START_SECONDS)
@@ -29,7 +22,16 @@ def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, config: Path) ->
     cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")  # nothing else begins
     second = launch(cluster, config, waiting)
     try:
-        check_the_list(json.loads(maskwright(cluster, "status", runs, "--json")), first, second, runs)
+        listed = {one["run"]: one for one in json.loads(maskwright(cluster, "status", runs, "--json"))}
+        trains, waits = listed[str(run)], listed[str(waiting)]
+        assert [job["id"] for job in trains["jobs"]] == [first]
+        assert trains["state"] == "running"
+        assert trains["step"] >= 0
+        assert trains["loss"] > 0
+        assert [job["id"] for job in waits["jobs"]] == [second]
+        assert waits["state"] == "queued"
+        assert waits["jobs"][0]["state"] == "PENDING"
+        assert f"maskwright stop {waiting}" in waits["next_action"]
         assert "pending (PartitionDown)" in maskwright(cluster, "status", runs)
         assert json.loads(maskwright(cluster, "status", waiting, "--json"))["state"] == "queued"
         assert f"took its job {second} out of the queue" in maskwright(cluster, "stop", waiting)
@@ -49,16 +51,3 @@ def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, config: Path) ->
     found = json.loads(maskwright(cluster, "status", runs, "--json"))
     assert not any(one["jobs"] for one in found)
     assert {Path(one["run"]).name: one["state"] for one in found} == {"first": "stopped", "second": "unknown"}
-
-
-def check_the_list(found: list[dict[str, Any]], first: str, second: str, runs: Path) -> None:
-    by_run = {one["run"]: one for one in found}
-    trains, waits = by_run[str(runs / "first")], by_run[str(runs / "second")]
-    assert [job["id"] for job in trains["jobs"]] == [first]
-    assert trains["state"] == "running"
-    assert trains["step"] >= 0
-    assert trains["loss"] > 0
-    assert [job["id"] for job in waits["jobs"]] == [second]
-    assert waits["state"] == "queued"
-    assert waits["jobs"][0]["state"] == "PENDING"
-    assert f"maskwright stop {waits['run']}" in waits["next_action"]
