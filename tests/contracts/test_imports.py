@@ -11,6 +11,7 @@ from tests.support.forked import ROOT
 SLOW = {"torch", "deepspeed", "transformers", "mlflow", "datasets"}
 OF_MODULES, OF_COMMANDS = SLOW | {"fsspec"}, SLOW | {"scipy", "pyarrow", "evaluation"}
 MODULES = ["maskwright", "pretrain.config", "launchers.cli", "launchers.local.local_launch", "data_prep.format.reader"]
+MODULES += ["pretrain.reporting.batch_replay", "launchers.display.marked_text"]
 IMPORTS = [f"import {module}" for module in MODULES]
 COMMANDS = [
     f"from launchers.cli import main\nsys.argv[1:] = {words}\ntry: main()\nexcept SystemExit as e: assert not e.code"

@@ -18,16 +18,21 @@ def source(name: str, group: str, task: int, tasks: int, documents: int, tokens:
     return SourceInfo(name, group, 1, "0", task, tasks, documents, tokens, **{**defaults, **more})
 
 
+def save_wordpiece(words: list[str], folder: Path) -> None:
+    """Save a WordPiece tokenizer of these words, of which the first five are special, in a new folder."""
+    folder.mkdir()
+    tokenizer = Tokenizer(models.WordPiece({word: id for id, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    tokenizer.add_special_tokens(words[:5])
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
 def wordpiece_set(
     folder: Path, tasks: list[list[list[int]]], sources: list[SourceInfo], prefix: str | None = "##"
 ) -> Dataset:
     """A data set with a tokenizer: the documents of each task; without a prefix, odd ids begin words."""
     (folder / "shards").mkdir(parents=True)
-    (folder / "tokenizer").mkdir()
-    tokenizer = Tokenizer(models.WordPiece({word: id for id, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
-    tokenizer.add_special_tokens(WORDS[:5])
-    tokenizer.save(str(folder / "tokenizer" / "tokenizer.json"))
+    save_wordpiece(WORDS, folder / "tokenizer")
     shards = []
     for task, documents in enumerate(tasks):
         with ShardWriter(folder / "shards", task, np.dtype("<u2"), block_tokens=12) as writer:
