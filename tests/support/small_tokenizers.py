@@ -14,6 +14,7 @@ from data_prep.tokenizer import Encoders, describe_tokenizer, load
 from tests.support.forked import ROOT
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+_TRAINING: dict[str, Any] = {"special_tokens": SPECIALS, "show_progress": False}
 MIXED = "naïve 東京　ひらがな тест 12 ١٢ ½ e\u0301 it's we'll I'M they're 'd n’t — 😀👩‍👩‍👧  \t\n\n x\u00a0y ''s "
 _ENDS = r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _SHORT = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -44,16 +45,13 @@ def trained(model, trainer, pre_tokenizer, corpus, normalizer=None) -> dict[str,
 
 
 def wordpiece(corpus) -> dict[str, Any]:
-    trainer = trainers.WordPieceTrainer(vocab_size=1500, special_tokens=SPECIALS, show_progress=False)
+    trainer = trainers.WordPieceTrainer(vocab_size=1500, **_TRAINING)
     model, normalizer = models.WordPiece(unk_token="<unk>"), normalizers.BertNormalizer()
     return trained(model, trainer, pre_tokenizers.BertPreTokenizer(), corpus, normalizer)
 
 
 def byte_level(corpus, use_regex=True) -> dict[str, Any]:
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=2000, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
-    )
+    trainer = trainers.BpeTrainer(vocab_size=2000, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **_TRAINING)
     pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
     return trained(models.BPE(), trainer, pre_tokenizer, corpus if use_regex else corpus[:20])
 
@@ -67,20 +65,14 @@ def byte_pairs(state: dict[str, Any], pairs: list[str]) -> dict[str, Any]:
 
 
 def unigram(corpus) -> dict[str, Any]:
-    trainer = trainers.UnigramTrainer(
-        vocab_size=600, special_tokens=SPECIALS, unk_token="<unk>", initial_alphabet=["▁"], show_progress=False
-    )
+    trainer = trainers.UnigramTrainer(vocab_size=600, unk_token="<unk>", initial_alphabet=["▁"], **_TRAINING)
     return trained(models.Unigram(), trainer, pre_tokenizers.Metaspace(), corpus[:80], normalizers.NFKC())
 
 
 def sentencepiece_bpe(corpus) -> dict[str, Any]:
     """With bytes for characters outside the vocabulary."""
-    trainer = trainers.BpeTrainer(
-        vocab_size=1200,
-        special_tokens=[*SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256))],
-        initial_alphabet=["▁"],
-        show_progress=False,
-    )
+    specials = [*SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=1200, initial_alphabet=["▁"], **_TRAINING | {"special_tokens": specials})
     state = trained(models.BPE(), trainer, pre_tokenizers.Metaspace(), corpus)
     state["model"] |= {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": True}
     state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] in SPECIALS]
@@ -108,29 +100,23 @@ def all_tokenizers(corpus) -> dict[str, dict[str, Any]]:
     bert, bpe, pieces, sentencepiece = wordpiece(corpus), byte_level(corpus), unigram(corpus), sentencepiece_bpe(corpus)
     prefix = pre_tokenizers.ByteLevel(add_prefix_space=True)
     words = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     split = {
-        name: pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(pattern), "isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
+        name: pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), bytes_alone])
         for name, pattern in PATTERNS.items()
     }
+    pairs = ["'r", "'l", "'S", "rx", " '", "  ", "Ċ ", "12"]
     marks = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])  # as Llama 2's
     return {
         "bert": bert,
         "wordpiece-words": changed(bert, pre_tokenizer=pre_tokenizers.Whitespace()),
         "bpe": bpe,
         "bpe-prefix": changed(bpe, pre_tokenizer=prefix),
-        "bpe-nfc-added": changed(
-            bpe, normalizer=normalizers.NFC(), added=["  ", "    ", "|||IP|||"]
-        ),  # as ModernBERT's
+        # as ModernBERT's
+        "bpe-nfc-added": changed(bpe, normalizer=normalizers.NFC(), added=["  ", "    ", "|||IP|||"]),
         "bpe-prefix-added": changed(bpe, pre_tokenizer=prefix, added=["  ", "|||IP|||"]),
         "bpe-lowercase": changed(bpe, normalizer=normalizers.Lowercase()),
-        "llama-3": changed(
-            byte_pairs(bpe, ["'r", "'l", "'S", "rx", " '", "  ", "Ċ ", "12"]), pre_tokenizer=split["llama-3"]
-        ),
+        "llama-3": changed(byte_pairs(bpe, pairs), pre_tokenizer=split["llama-3"]),
         "llama-3-added": changed(bpe, pre_tokenizer=split["llama-3"], added=["  ", "|||IP|||"]),
         "o200k": changed(bpe, pre_tokenizer=split["o200k"]),
         "llama-3-newline": changed(bpe, pre_tokenizer=split["llama-3-newline"]),

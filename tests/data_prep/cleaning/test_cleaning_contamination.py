@@ -10,7 +10,7 @@ import zstandard
 from data_prep.cleaning import Grams
 from data_prep.cleaning.contamination import evaluation_grams, evaluation_texts
 from data_prep.common.errors import DamagedData, UserError
-from tests.support.hostile_json import DEEPEST, HOSTILE
+from tests.support.hostile_json import DEEPEST
 
 WORDS = [f"word{index}" for index in range(30)]
 
@@ -53,14 +53,13 @@ def test_against_plain_python(monkeypatch):
 
 
 def test_saved_and_loaded(tmp_path):
-    grams = grams_of([text(0, 25), text(0, 9), text(5, 14)])
-    (tmp_path / "grams.npy").write_bytes(grams.to_bytes())
-    loaded = Grams.load(tmp_path / "grams.npy")
-    assert list(loaded.by_words) == [9, 13]
-    for n, hashes in grams.by_words.items():
-        assert loaded.by_words[n].tolist() == hashes.tolist() == sorted(set(hashes.tolist()))
-    (tmp_path / "none.npy").write_bytes(grams_of([]).to_bytes())
-    assert Grams.load(tmp_path / "none.npy").by_words == {}
+    for texts, words in (([text(0, 25), text(0, 9), text(5, 14)], [9, 13]), ([], [])):
+        grams = grams_of(texts)
+        (tmp_path / "grams.npy").write_bytes(grams.to_bytes())
+        loaded = Grams.load(tmp_path / "grams.npy").by_words
+        assert list(loaded) == words
+        for n, hashes in grams.by_words.items():
+            assert loaded[n].tolist() == hashes.tolist() == sorted(set(hashes.tolist()))
 
 
 def test_damaged_files_of_ngrams(tmp_path):
@@ -94,15 +93,10 @@ EXPECTED = {
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("name", FILES)
 def test_evaluation_files(tmp_path, name, suffix):
-    data, path = FILES[name], tmp_path / (name + suffix)
-    halves = data[:5], data[5:]  # two members, two frames
-    pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}[suffix]
-    path.write_bytes(b"".join(pack(half) for half in halves))
+    path = tmp_path / (name + suffix)
+    pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
+    path.write_bytes(pack(FILES[name]))
     assert [text.strip() for text in evaluation_texts(path) if text.strip()] == EXPECTED[name]
-    if suffix:
-        path.write_bytes(path.read_bytes()[:-1])
-        with pytest.raises(UserError, match=path.name):
-            list(evaluation_texts(path))
 
 
 def test_strings_of_evaluation_files_are_found_at_any_depth(tmp_path):
@@ -110,19 +104,8 @@ def test_strings_of_evaluation_files_are_found_at_any_depth(tmp_path):
     assert list(evaluation_texts(tmp_path / "a.jsonl")) == ["inmost"]
 
 
-@pytest.mark.parametrize(
-    "name,data,message",
-    [
-        ("b.txt", b"x\n\n\xff", "is not a text in UTF-8"),
-        ("b.txt", b"\n", "is empty"),
-        ("b.jsonl", b'"text"', "line 1 is not a JSON object"),
-        *(("b.jsonl", f"{{}}\n{value}".encode(), "line 2 is not JSON") for value in ['{"a": ', *HOSTILE.values()]),
-        ("b.csv", b"x", "unknown type"),
-        ("b.tsv", None, "No file"),
-    ],
-)
-def test_bad_evaluation_files(tmp_path, name, data, message):
-    if data is not None:
-        (tmp_path / name).write_bytes(data)
+@pytest.mark.parametrize("name, message", [("b.jsonl", "line 1 is not a JSON object"), ("b.csv", "unknown type")])
+def test_bad_evaluation_files(tmp_path, name, message):
+    (tmp_path / name).write_text("[1]")
     with pytest.raises(UserError, match=message):
         list(evaluation_texts(tmp_path / name))

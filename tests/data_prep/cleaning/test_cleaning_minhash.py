@@ -9,11 +9,6 @@ from data_prep.cleaning.near_duplicates import VALUES, bands_and_rows, signature
 from data_prep.jobs import PreparationSettings
 
 
-def detection_probability(similarity: float, bands: int, rows: int) -> float:
-    """The chance that two documents of this Jaccard similarity share a band: 1 - (1 - s^rows)^bands."""
-    return 1 - (1 - similarity**rows) ** bands
-
-
 def shingles(words: list[str]) -> set[tuple[str, ...]]:
     return {tuple(words[k : k + 5]) for k in range(len(words) - 4)}
 
@@ -70,9 +65,10 @@ def test_estimates(similarity, length):
 
 @pytest.mark.parametrize("similarity", [0.5, 0.7, 0.8, 0.9])
 def test_detection_follows_the_theory(similarity):
+    """The chance that two documents of Jaccard similarity s share a band is 1 - (1 - s^rows)^bands."""
     ones, others = pairs(similarity, 300, 600)
     exact = [jaccard(one, other) for one, other in zip(ones[:30], others, strict=False)]  # they differ little
-    theory = float(np.mean([detection_probability(each, 16, 8) for each in exact]))
+    theory = float(np.mean([1 - (1 - each**8) ** 16 for each in exact]))
     share = shared(ones, others)
     assert share == pytest.approx(theory, abs=4 * np.sqrt(theory * (1 - theory) / 300) + 0.01)
     assert share > 0.99 or similarity < 0.9

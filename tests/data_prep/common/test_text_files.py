@@ -6,7 +6,7 @@ import pytest
 import zstandard
 
 from data_prep.common.errors import UserError
-from data_prep.storage import load_text, read_json_lines, read_lines, spread, text_files
+from data_prep.storage import load_text, read_json_lines, read_lines, text_files
 from tests.support.hostile_json import HOSTILE
 from tests.support.web import serving
 
@@ -69,8 +69,3 @@ def test_a_few_bytes_that_expand_to_very_many_are_refused(tmp_path, monkeypatch,
     (tmp_path / name).write_bytes(pack(b"a" * ((1 << 16) + 1)))
     with pytest.raises(UserError, match=rf"{name} .* expand to more than 65,536: decompress it yourself"):
         load_text(str(tmp_path / name))
-
-
-def test_a_limit_spreads_over_the_file():
-    assert spread(list(range(10)), 4) == [0, 2, 5, 7]
-    assert spread([1, 2], 5) == spread([1, 2], None) == [1, 2]

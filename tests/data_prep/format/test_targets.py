@@ -18,16 +18,8 @@ from tests.support.prep import prepare_files, rows_file
 from tests.support.wordpiece_set import wordpiece_set
 
 
-def targets_of(documents) -> list[np.ndarray]:
-    return [np.array(document) % 3 == 0 for document in documents]
-
-
-@pytest.fixture
-def dataset(tmp_path: Path) -> Dataset:
-    return random_dataset(tmp_path / "set", targets=True)
-
-
-def test_an_index_with_a_block_without_targets_is_refused(dataset):
+def test_an_index_with_a_block_without_targets_is_refused(tmp_path):
+    dataset = random_dataset(tmp_path / "set", targets=True)
     shard = dataset.manifest.shards[0]
     header, table, lengths = read_index((dataset.path / "shards" / shard.index_name).read_bytes())
     check_index(header, table, lengths, 2, shard.bytes)
@@ -42,7 +34,7 @@ def test_an_index_with_a_block_without_targets_is_refused(dataset):
 
 @pytest.mark.parametrize("version, other", [(1, 2), (2, 1)])
 def test_a_manifest_of_the_other_version_is_refused(tmp_path, version, other):
-    targets = targets_of([[5, 6]]) if version == 2 else None
+    targets = [np.array([False, True])] if version == 2 else None
     path = make_dataset(tmp_path / "set", [[5, 6]], targets=targets).path
     edit_manifest(path, format_version=other)
     with pytest.raises(UserError, match=rf"00000-00000.index has \d+ bytes, by format version {other} \d+"):
@@ -71,6 +63,7 @@ def test_pairs_to_a_data_set(tmp_path, tokenizer, kind):
     prepared = prepare_files([rows_file(tmp_path, rows, kind)], tokenizer, out, settings=PAIRS)
     dataset = Dataset(out)
     assert prepared.manifests[out].left_out() == {"unchanged": 2, "unreadable": 1}
+    assert dataset.manifest.totals.text_bytes == sum(len(RIGHT[number]) for number in (0, 3, 4))
     assert list(verify_data_set(out)) == []
     shown = [document(dataset, number) for number in range(dataset.manifest.totals.documents)]
     marked = [invoke("prep", "show", out, number).stdout.splitlines()[-1] for number in range(len(shown))]

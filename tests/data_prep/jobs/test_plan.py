@@ -54,17 +54,17 @@ def test_units_are_grouped_in_order(units, task_bytes):
 
 
 def test_a_plan_only_grows():
-    plan, _ = extend(EMPTY, found("b", "c"), examined(200, 300), task_bytes=100)
+    plan, _ = extend(EMPTY, found("b", "c", "empty"), examined(200, 300, 0), task_bytes=100)
     assert [task.input for task in plan.tasks] == [0, 0, 1, 1, 1]
-    grown, locations = extend(plan, found("a", "b", "c"), examined(150, 200, 300), task_bytes=40)
-    assert (grown.inputs[:2], grown.tasks[:5]) == (plan.inputs, plan.tasks)
-    assert locations == ["/data/b", "/data/c", "/data/a"]
-    assert grown.tasks_of_inputs() == [range(2), range(2, 5), range(5, 9)]
+    grown, locations = extend(plan, found("a", "b", "c", "empty"), examined(150, 200, 300, 0), task_bytes=40)
+    assert (grown.inputs[:3], grown.tasks[:5]) == (plan.inputs, plan.tasks)
+    assert locations == ["/data/b", "/data/c", "/data/empty", "/data/a"]
+    assert grown.tasks_of_inputs() == [range(2), range(2, 5), range(0), range(5, 9)]
     assert [grown.task_hash(task) for task in range(5)] == [plan.task_hash(task) for task in range(5)]
     assert len({grown.task_hash(task) for task in range(9)}) == 9
-    moved, locations = extend(plan, found("x/b", "x/c"), examined(200, 300))
+    moved, locations = extend(plan, found("x/b", "x/c", "x/empty"), examined(200, 300, 0))
     assert moved == plan
-    assert locations == ["/data/x/b", "/data/x/c"]
+    assert locations == ["/data/x/b", "/data/x/c", "/data/x/empty"]
 
 
 def test_equal_files_are_inputs_of_their_own():
@@ -96,13 +96,6 @@ def test_too_many_tasks_are_refused():
     assert len(extend(EMPTY, found("a"), examined(3_000_000_000), task_bytes=10_000_000)[0].tasks) == 300
 
 
-def test_an_empty_file_has_no_task():
-    plan, locations = extend(EMPTY, found("a", "b"), examined(0, 5))
-    assert [task.input for task in plan.tasks] == [1]
-    assert plan.tasks_of_inputs() == [range(0), range(1)]
-    assert len(locations) == 2
-
-
 def test_every_setting_is_kept_compared_and_in_the_hash(tmp_path):
     plan, _ = extend(EMPTY, found("a"), examined(10))
     (tmp_path / "prep").mkdir()
@@ -125,17 +118,6 @@ def test_every_setting_is_kept_compared_and_in_the_hash(tmp_path):
         assert PreparationPlan(plan.inputs, plan.tasks, plan.tokenizer, settings).task_hash(0) != plan.task_hash(0)
     with pytest.raises(UserError, match="prepared with another --tokenizer and --deduplicate none; the command"):
         open_plan(tmp_path, tokenizer_info(1001), PreparationSettings(deduplicate="exact"))
-
-
-def test_a_folder_without_a_plan(tmp_path):
-    assert open_plan(tmp_path, EMPTY.tokenizer, EMPTY.settings) == EMPTY
-    with pytest.raises(UserError, match="is an empty folder, not the folder of a plan"):
-        read_plan(tmp_path)
-    (tmp_path / "prep").mkdir()
-    (tmp_path / "prep/plan.json").write_text('{"inputs": [{}]}')
-    with pytest.raises(UserError, match="cannot be used"):
-        read_plan(tmp_path)
-    (tmp_path / "prep/plan.json").unlink()
 
 
 def test_whose_folder_it_is(tmp_path):

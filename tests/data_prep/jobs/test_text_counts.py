@@ -9,10 +9,8 @@ import pytest
 from data_prep.common.errors import DamagedData
 from data_prep.format import Dataset
 from data_prep.inspection import summary
-from data_prep.jobs import PreparationSettings
 from data_prep.jobs.preparation_plan import read_plan
 from data_prep.jobs.task_worker import record_path
-from data_prep.sources import Options
 from tests.support.datasets import edit_manifest
 from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, texts
@@ -37,16 +35,6 @@ def test_totals_of_one_task_and_of_several(tmp_path, tokenizer, task_bytes):
     record_path(tmp_path / "out", 0).unlink()
     prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out", task_bytes=task_bytes)
     assert found(tmp_path / "out") == counted(documents)
-
-
-@pytest.mark.parametrize("field", ["target_field", "wrong_field"])
-def test_pairs_and_corrections(tmp_path, tokenizer, field):
-    rows = [{"text": f"the curved {text}", "other": f"mind {text}"} for text in texts(2, 20)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    settings = PreparationSettings(reading=Options(**{field: "other"}))
-    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out", settings=settings)
-    names = ("text", "other") if field == "target_field" else ("text",)
-    assert found(tmp_path / "out") == counted([row[name] for row in rows for name in names])
 
 
 def test_a_manifest_without_a_count_and_one_whose_totals_are_not_the_sums(tmp_path, tokenizer):

@@ -225,23 +225,19 @@ def test_a_pair_is_not_cut(tmp_path):
 
 GOOD = jsonl(["one", "two"])
 BINARY = b"\x7fELF\x02\x01\x01\0\0\0\xff\xfe\xd8" * 200
+ZIPPED = gzip.compress(GOOD, mtime=0)
 ARRAY = json.dumps([{"text": "one"}], indent=1).encode()
 
 
 @pytest.mark.parametrize(
     ("name", "data", "read", "words"),
     [
-        (
-            "tail.jsonl.gz",
-            gzip.compress(GOOD, mtime=0) + b"--end--\r\n",
-            2,
-            "after the compressed data, are not compressed. Rem",
-        ),
+        ("tail.jsonl.gz", ZIPPED + b"--end--\r\n", 2, "after the compressed data, are not compressed. Rem"),
         ("plain.jsonl.gz", GOOD, 0, "it is not compressed, although its name ends in .gz. Take .gz off its name"),
         ("plain.jsonl.zst", GOOD, 0, "it is not compressed, although its name ends in .zst. Take .zst off its name"),
         ("other.jsonl.gz", zstandard.compress(GOOD), 0, "it is no .gz file, but compressed as .zst. Correct its name"),
         ("window.jsonl.zst", b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00", 0, "its window is larger than 2 GiB, the limit"),
-        ("half.jsonl.gz", gzip.compress(GOOD, mtime=0)[:-4], 2, "it ends within compressed data. Copy it again"),
+        ("half.jsonl.gz", ZIPPED[:-4], 2, "it ends within compressed data. Copy it again"),
         ("array.jsonl", b'[{"text": "a"}]', 0, "not a JSON object, but a list. Each line must be one"),
         ("pretty.jsonl", ARRAY, 0, "Each line must be one object: jq -c '(arrays | .[]), objects' FILE > NEW.jsonl"),
         ("two.jsonl", b'{"text": "a"} {"text": "b"}', 0, "Each line must be one object"),
@@ -250,12 +246,6 @@ ARRAY = json.dumps([{"text": "one"}], indent=1).encode()
         ("program.jsonl", BINARY, 0, "the file is binary, not UTF-8 text: give"),
         ("latin.txt", "café".encode("latin-1"), 0, "save the file as UTF-8, as with iconv -f LATIN1"),
         ("number.jsonl", b'{"text": 5}', 0, "field 'text' is not a string, but a number"),
-        (
-            "nested.jsonl",
-            b'{"text": {"en": "a"}}',
-            0,
-            "not a string, but an object; to read a key of it, name text.KEY",
-        ),
         ("half.jsonl", b'{"text": "\\ud83d"}', 0, "a character is cut in half"),
         ("nan.jsonl", b'{"txt": "a", "score": NaN}', 0, "field 'text' is missing"),
         ("half.nan.jsonl", b'{"text": "\\ud83d", "score": NaN}', 0, "a character is cut in half"),
@@ -276,9 +266,8 @@ def test_json_and_compression_of_other_programs_are_read(tmp_path):
     data = b'{"text": "one", "score": NaN, "more": [-Infinity]}\r\n{"text": "x", "text": "two"}'
     path = write(tmp_path / "a.jsonl", data)
     assert [(row.text, row.reason) for row in open_all(path)] == [("one", ""), ("two", "")]
-    ids = write(
-        tmp_path / "ids.jsonl", b"".join(b'{"text": "a", "id": %d, "n": NaN}\n' % n for n in (2**64 - 1, 2**64))
-    )
+    lines = [b'{"text": "a", "id": %d, "n": NaN}\n' % number for number in (2**64 - 1, 2**64)]
+    ids = write(tmp_path / "ids.jsonl", b"".join(lines))
     wrong = "id field 'id' is neither a string nor an integer"
     assert [(row.id, row.reason) for row in open_all(ids, Options(id_field="id"))] == [(2**64 - 1, ""), (None, wrong)]
     long = zstandard.ZstdCompressionParameters.from_level(1, window_log=31, enable_ldm=True)

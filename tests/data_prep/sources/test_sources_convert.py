@@ -16,7 +16,6 @@ from data_prep.sources.resolve_inputs import how_to_convert
 @pytest.mark.parametrize(
     ("name", "command"),
     [
-        ("page.html", "pandoc page.html -t plain --wrap=none -o page.txt"),
         ("a b.docx", "pandoc 'a b.docx' -t plain --wrap=none -o 'a b'.txt"),
         ("book.pdf", "pip install pymupdf && pymupdf gettext -mode simple book.pdf"),
         ("a.txt.xz", "xz -dc a.txt.xz | gzip > a.txt.gz"),
@@ -24,7 +23,6 @@ from data_prep.sources.resolve_inputs import how_to_convert
         ("a.tar.gz", "tar -xf a.tar.gz"),
         ("a.ndjson", "mv a.ndjson a.jsonl"),
         ("A.TXT", "mv A.TXT A.txt"),
-        ("notes.md", "mv notes.md notes.txt"),
         ("README", "mv README README.txt"),
     ],
 )

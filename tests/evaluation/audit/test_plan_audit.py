@@ -6,17 +6,13 @@ import pytest
 
 from data_prep.common.errors import UserError
 from evaluation.audit import plan_audit
-from pretrain.run import Journal, RunFolder
+from pretrain.run import RunFolder
 from tests.support.checkpoints import make_checkpoint
+from tests.support.report_runs import step_line, write_run
 
 
 def make_run(path: Path, steps: range, saved: tuple[int, ...]) -> RunFolder:
-    folder = RunFolder(path)
-    folder.create()
-    journal = Journal(folder.journal)
-    for step in steps:
-        journal.append(step, {"train/loss": 7.5}, {"checksum": step})
-    journal.close()
+    folder = RunFolder(write_run(path, [step_line(step, 0.0) for step in steps]))
     for step in saved:
         make_checkpoint(folder.checkpoints, step)
     return folder

@@ -24,6 +24,7 @@ from pretrain.model.families import hugging_face_config
 from tests.support.finetuning import WORDS, tiny_model, tracked_params
 from tests.support.hostile_json import NESTED
 from tests.support.in_process import invoke
+from tests.support.prep import tree
 from tests.support.runs import write_config
 
 SETTINGS = FinetuneSettings("classification", epochs=2, lr=1e-3, batch_size=4)
@@ -199,21 +200,10 @@ def test_dropout_sets_all_rates_of_a_family_and_nothing_else(tmp_path, arch):
     torch.testing.assert_close(made(text).logits, made.classifier(made.head(states.mean(1))))
 
 
-def test_a_model_without_dropout_is_a_sentence(tmp_path):
-    config = transformers.MambaConfig(vocab_size=len(WORDS), hidden_size=8, num_hidden_layers=1, state_size=4)
-    config.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="--dropout: a mamba model has no dropout"):
-        initial_model(tmp_path, head(), replace(SETTINGS, dropout=0.1), 0)
-
-
 def call(model, files, *more, task="classification", code=0):
     words = ["--task", task, "--train", files / "train.tsv", "--valid", files / "valid.tsv", "--lr", "1e-2"]
     words += ["--epochs", "4", "--batch-size", "8", "--json", files / "out.json"]
     return invoke("finetune", model, *words, *more, code=code)
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_seeds_are_trained_recorded_tracked_and_the_best_is_saved(model, files, monkeypatch):
@@ -251,8 +241,7 @@ def test_seeds_are_trained_recorded_tracked_and_the_best_is_saved(model, files, 
     tracked = database.execute(points, (runs["seed 2"], "valid/accuracy")).fetchall()
     assert tracked == [(n + 1, epoch["metrics"]["accuracy"]) for n, epoch in enumerate(found["runs"][1]["epochs"])]
     assert database.execute(points, (parent, "accuracy/mean")).fetchall()[-1] == (3, found["mean"])
-    (lr,) = database.execute("select value from params where run_uuid = ? and key = 'lr'", (parent,)).fetchone()
-    assert lr == "0.01"
+    assert tracked_params(files / "mlflow.db")["classification " + model.name]["lr"] == "0.01"
 
 
 def test_a_rerun_goes_on_with_the_missing_seeds(model, files, monkeypatch):
@@ -310,10 +299,10 @@ def test_a_kill_while_models_are_replaced_leaves_one(model, files, monkeypatch):
             call(model, files, *options)
     assert not (files / "out.json").exists()
     call(model, files, *options)
-    kept = contents(files / "best")
+    kept = tree(files / "best")
     (files / "best").rename(files / ".best.before")  # killed between this and the next model's taking its place
     call(model, files, *options)
-    assert contents(files / "best") == kept
+    assert tree(files / "best") == kept
     (files / "out.json").unlink()
     with pytest.raises(UserError, match="best exists and is not an empty folder"):
         call(model, files, *options, "--lr", "1e-3")
@@ -322,7 +311,7 @@ def test_a_kill_while_models_are_replaced_leaves_one(model, files, monkeypatch):
 def test_a_full_disk_is_a_sentence_and_leaves_the_model_of_the_seed_before(model, files, monkeypatch):
     options = ("--uri", "none", "--epochs", "1", "--out", files / "best")
     call(model, files, *options, "--seeds", 1)
-    kept = contents(files / "best")
+    kept = tree(files / "best")
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -331,7 +320,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_model_of_the_seed_before(model
     monkeypatch.setattr(FinetuneResults, "values", lambda *_: [-1.0])  # so that the second seed is better
     with pytest.raises(UserError, match="best: the model cannot be written"):
         call(model, files, *options, "--seeds", 2)
-    assert contents(files / "best") == kept
+    assert tree(files / "best") == kept
     assert not list(files.glob(".best*"))
 
 
@@ -370,7 +359,6 @@ def test_what_is_in_use_or_could_not_be_written_is_refused_before_training(model
 
 
 @pytest.mark.parametrize("task, change, said", [
-    ("classification", {"pad_token": None}, "the tokenizer has no pad token"),
     ("repair", {"mask_token": None}, r"repair takes a masked language model, whose tokenizer has \[MASK\]"),
     ("repair", {"post_processor": None}, "repair takes a masked language model"),
     ("classification", {"post_processor": None}, r"valid\.tsv, line 22: the text is empty"),

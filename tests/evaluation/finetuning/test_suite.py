@@ -47,7 +47,7 @@ def folder(tmp_path, monkeypatch):
     for name, words in (("three", ["good", "bad", "old"]), ("two", ["good", "bad"])):
         rows = [f"{'the ship ' * (n % 5)}{word}\t{WORDS[word]}\n" for n in range(16) for word in words]
         (tmp_path / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
-    (tmp_path / "suite.yaml").write_text(yaml.safe_dump(SUITE, sort_keys=False))
+    write_suite(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
@@ -106,14 +106,22 @@ def without_training(self, seed, _):
     return SeedResult(seed, 0.1, [Epoch(0.0, {}, self.task.baseline)]), []
 
 
-def write_suite(folder, **task):
-    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"tasks": {"three": SUITE["tasks"]["three"] | task}}))
+def write_suite(folder, **sections):
+    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | sections, sort_keys=False))
+
+
+def three(**task):
+    return {"tasks": {"three": SUITE["tasks"]["three"] | task}}
+
+
+def two(**change):
+    return {"tasks": SUITE["tasks"] | {"two": SUITE["tasks"]["two"] | change}}
 
 
 def test_a_resumed_suite_sends_what_mlflow_lacks_and_tells_no_query_of_a_url(folder, monkeypatch):
     monkeypatch.setattr(Finetuning, "run_seed", without_training)
     (folder / "three.tsv").rename(folder / "three.tsv?token=abc")
-    write_suite(folder, train=(url := f"file://{folder}/three.tsv?token=abc"), valid=url)
+    write_suite(folder, **three(train=(url := f"file://{folder}/three.tsv?token=abc"), valid=url))
     evaluate("--uri", "none")
     monkeypatch.setattr(Finetuning, "run_seed", None)
     write_config(folder / "config.yaml", {"track": {"uri": (uri := f"sqlite:///{folder}/mlflow.db")}})
@@ -134,7 +142,7 @@ def test_rows_have_one_commit_and_names_of_their_own(folder, monkeypatch):
     pinned = lambda path: path if "@" in path else shutil.copy(path, f"{path}@{next(commits)}")  # noqa: E731
     monkeypatch.setattr(experiment, "pinned", pinned)
     monkeypatch.setattr(Finetuning, "run_seed", without_training)
-    write_suite(folder)
+    write_suite(folder, **three())
     evaluate("a/model", "b/model", "c/model")
     assert next(commits) == 2, "train and valid were each pinned once"
     table = json.loads((folder / "out.json").read_text())["tasks"]["three"]
@@ -145,12 +153,12 @@ def test_rows_have_one_commit_and_names_of_their_own(folder, monkeypatch):
 def test_rows_of_random_weights_are_shared_with_models_that_come_later(folder, monkeypatch):
     """Also of a call with fewer seeds, which counts no others."""
     monkeypatch.setattr(Finetuning, "run_seed", without_training)
-    write_suite(folder, seeds=3)
+    write_suite(folder, **three(seeds=3))
     evaluate()
     shutil.copytree("model", "newer")
     weights = load_file("newer/model.safetensors")
     save_file({name: 2 * value for name, value in weights.items()}, "newer/model.safetensors", {"format": "pt"})
-    write_suite(folder, seeds=2)
+    write_suite(folder, **three(seeds=2))
     invoke("evaluate", "newer", "model", "--suite", "suite.yaml", "--json", "out.json")
     rows = json.loads((folder / "out.json").read_text())["tasks"]["three"]["models"]
     assert {name: len(row["scores"]) for name, row in rows.items()} == {"random weights": 2, "newer": 2, "model": 2}
@@ -172,7 +180,7 @@ def test_a_folder_of_results_may_be_moved_and_a_task_may_start_later(folder, mon
     monkeypatch.setattr(Finetuning, "run_seed", None)
     invoke("evaluate", "model", "--suite", "suite.yaml", "--json", "moved/out.json")
     tasks = SUITE["tasks"] | {"late": TWO | {"start": "scores", "task": "regression"}}
-    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"tasks": tasks}, sort_keys=False))
+    write_suite(folder, tasks=tasks)
     with pytest.raises(UserError, match=r"scores-0\.001-3 is gone, and .* has its seeds: remove that file"):
         invoke("evaluate", "model", "--suite", "suite.yaml", "--json", "moved/out.json")
 
@@ -184,7 +192,7 @@ def test_a_learning_rate_whose_loss_is_not_finite_is_not_chosen(folder, monkeypa
         return without_training(self, seed, on_progress)
 
     monkeypatch.setattr(Finetuning, "run_seed", run_seed)
-    write_suite(folder)
+    write_suite(folder, **three())
     assert "learning rate 0.01 is left out: the loss is not finite" in evaluate().stderr
     assert json.loads((folder / "out.json").read_text())["tasks"]["three"]["models"]["model"]["lr"] == 1e-4
     (folder / "suite.yaml").write_text((folder / "suite.yaml").read_text().replace("0.0001", "0.1"))
@@ -194,22 +202,24 @@ def test_a_learning_rate_whose_loss_is_not_finite_is_not_chosen(folder, monkeypa
 
 
 @pytest.mark.parametrize("change, said", [
-    ({"trian": "a.tsv"}, "Unknown key tasks.two.trian. Did you mean tasks.two.train?"),
-    ({"train": None}, "tasks.two.train must be text, but it is empty"),
-    ({"lr": [0]}, "tasks.two.lr.0 must be more than 0, not 0"),
-    ({"lr": 1e-3}, r"tasks.two.lr must be a list, not 0.001. Write it in brackets: \[0.001\]."),
-    ({"task": "regresion"}, "tasks.two.task must be .* Did you mean regression?"),
-    ({"start": "scores"}, r"tasks.two.start must be a task above it \(three\), not 'scores'"),
-    ({"metric": "f2"}, "tasks.two: metric is 'f2'; the metrics of this task are accuracy, f1, matthews."),
-    ({"valid": "none.tsv"}, "tasks.two: No file none.tsv"),
-    ({"columns": "a,b"}, "tasks.two: two.tsv, line 1 has no column 'a'"),
-    ({"limit": 3}, "tasks.two: two.tsv: 3 examples are too few to choose settings with"),
-    ({"task": "repair"}, "tasks.two.start cannot join a repair task, which has two models"),
+    (two(trian="a.tsv"), "Unknown key tasks.two.trian. Did you mean tasks.two.train?"),
+    (two(train=None), "tasks.two.train must be text, but it is empty"),
+    (two(lr=[0]), "tasks.two.lr.0 must be more than 0, not 0"),
+    (two(lr=1e-3), r"tasks.two.lr must be a list, not 0.001. Write it in brackets: \[0.001\]."),
+    (two(task="regresion"), "tasks.two.task must be .* Did you mean regression?"),
+    (two(start="scores"), r"tasks.two.start must be a task above it \(three\), not 'scores'"),
+    (two(metric="f2"), "tasks.two: metric is 'f2'; the metrics of this task are accuracy, f1, matthews."),
+    (two(valid="none.tsv"), "tasks.two: No file none.tsv"),
+    (two(columns="a,b"), "tasks.two: two.tsv, line 1 has no column 'a'"),
+    (two(limit=3), "tasks.two: two.tsv: 3 examples are too few to choose settings with"),
+    (two(task="repair"), "tasks.two.start cannot join a repair task, which has two models"),
+    ({"defaults": [{"lr": [1e-4]}]}, "defaults must be a section of keys, not a list"),
+    ({"defaults": {"lr": [0]}}, "defaults.lr.0 must be more than 0, not 0"),
+    ({"defaults": {"sedes": 2}}, "Unknown key defaults.sedes. Did you mean defaults.seeds?"),
 ])  # fmt: skip
 def test_a_mistake_in_a_suite_is_one_message_before_any_training(folder, monkeypatch, change, said):
     monkeypatch.setattr(Finetuning, "run_seed", None)
-    tasks = SUITE["tasks"] | {"two": SUITE["tasks"]["two"] | change}
-    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"tasks": tasks}, sort_keys=False))
+    write_suite(folder, **change)
     with pytest.raises(UserError, match=f"^suite.yaml: {said}"):
         evaluate()
 
@@ -223,21 +233,10 @@ def test_a_mistake_in_a_suite_is_one_message_before_any_training(folder, monkeyp
 def test_every_model_is_opened_for_every_task_before_any_training(folder, monkeypatch, change, said):
     """Also those after the first, which would be found at their own rows, after hours."""
     monkeypatch.setattr(Finetuning, "run_seed", None)
-    write_suite(folder, dropout=0.1)
+    write_suite(folder, **three(dropout=0.1))
     change(folder / shutil.copytree("model", "other"))
     with pytest.raises(UserError, match=rf"^suite\.yaml: tasks\.three, other: .*{said}"):
         invoke("evaluate", "model", "other", "--suite", "suite.yaml", "--json", "out.json")
-
-
-@pytest.mark.parametrize("defaults, said", [
-    ([{"lr": [1e-4]}], "defaults must be a section of keys, not a list"),
-    ({"lr": [0]}, "defaults.lr.0 must be more than 0, not 0"),
-    ({"sedes": 2}, "Unknown key defaults.sedes. Did you mean defaults.seeds?"),
-])  # fmt: skip
-def test_a_mistake_in_the_defaults_is_told_there(folder, defaults, said):
-    (folder / "suite.yaml").write_text(yaml.safe_dump(SUITE | {"defaults": defaults}))
-    with pytest.raises(UserError, match=f"^suite.yaml: {said}"):
-        evaluate()
 
 
 def test_options_that_a_suite_does_not_read_are_refused(folder):
@@ -249,7 +248,7 @@ def test_options_that_a_suite_does_not_read_are_refused(folder):
 
 def test_cut_texts_are_counted_and_a_model_without_a_tokenizer_is_refused(folder, monkeypatch):
     monkeypatch.setattr(Finetuning, "run_seed", without_training)
-    write_suite(folder, max_length=8)
+    write_suite(folder, **three(max_length=8))
     said = evaluate().stderr
     for row in ("random weights", "model"):
         assert re.search(rf"three, {row}: \d+ of 60 examples are longer than 8 tokens, and are cut", said)

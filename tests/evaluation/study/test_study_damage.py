@@ -11,10 +11,9 @@ from data_prep.common.errors import UserError
 from evaluation.study import Study
 from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD
 from evaluation.study.study_results import figures
+from tests.support.hostile_json import DIGITS, NESTED
 from tests.support.study_runs import Pretended, kept, run
 
-DEEP = "[" * 100_000 + "]" * 100_000
-LONG = "9" * 5000
 ARM = {"name": "strategy=token", "overrides": {"masking.strategy": "token"}, "config": {"train": {"steps": 40}}}
 
 
@@ -32,7 +31,7 @@ def test_a_result_that_is_a_link_is_measured_again(config, tmp_path: Path) -> No
     assert run(study)[2] == []
 
 
-@pytest.mark.parametrize("text", [DEEP, LONG, f'{{"steps": {LONG}}}', "\0", "pipe"])
+@pytest.mark.parametrize("text", [NESTED, DIGITS, f'{{"steps": {DIGITS}}}', "\0", "pipe"])
 def test_damaged_results_are_measured_again(config, text: str) -> None:
     study = kept(config, seeds=1)
     run(study)
@@ -48,15 +47,15 @@ def test_damaged_results_are_measured_again(config, text: str) -> None:
 
 @pytest.mark.parametrize("models", [[], "x", 7, None, {"m": 3}, {"m": {"held_out": [1], "pairs": "x"}}])
 def test_figures_of_wrong_types_are_left_out(tmp_path: Path, models: Any) -> None:
-    place = tmp_path
     (tmp_path / "journal.jsonl").touch()
-    (place / EVALUATION).write_text(json.dumps({"models": models}))
+    evaluated = tmp_path / EVALUATION
+    evaluated.write_text(json.dumps({"models": models}))
     assert "held_out" not in figures(tmp_path)
     numbers = {"loss": True, "masked_accuracy": "0.3"}
-    (place / EVALUATION).write_text(json.dumps({"models": {"m": {"held_out": numbers, "pairs": {"accuracy": 10**39}}}}))
-    (place / FINETUNING).write_text('{"mean": NaN}')
+    evaluated.write_text(json.dumps({"models": {"m": {"held_out": numbers, "pairs": {"accuracy": 10**39}}}}))
+    (tmp_path / FINETUNING).write_text('{"mean": NaN}')
     assert figures(tmp_path).keys() == {"steps", "tokens", "seconds", "pairs"}
-    (place / EVALUATION).write_text(json.dumps({"models": {"m": {"held_out": {"loss": int("9" * 400)}}}}))
+    evaluated.write_text(json.dumps({"models": {"m": {"held_out": {"loss": int("9" * 400)}}}}))
     assert "held_out" not in figures(tmp_path)
 
 
@@ -76,8 +75,8 @@ def test_figures_of_wrong_types_are_left_out(tmp_path: Path, models: Any) -> Non
         {"arms": [ARM | {"config": {"train": {"steps": "many"}}}]},
         {"arms": [ARM, ARM | {"name": "b", "overrides": {"optim.lr": 1}}]},
         *({"arms": [ARM | {"name": name}], "baseline": name} for name in ("../../home", "/etc", "..", "a/b", "a\n")),
-        DEEP,
-        LONG,
+        NESTED,
+        DIGITS,
         "pipe",
     ],
     ids=lambda change: str(change)[:30],
