@@ -1,4 +1,4 @@
-"""A tiny model with a tokenizer of a few words, for fine-tuning."""
+"""A tiny model with a tokenizer of a few words, and files, for fine-tuning."""
 
 import sqlite3
 from pathlib import Path
@@ -41,6 +41,12 @@ def tiny_model(folder: Path) -> Path:
     BertForMaskedLM(config).save_pretrained(folder)
     tiny_tokenizer(folder)
     return folder
+
+
+def write(path: Path, text: str) -> str:
+    """The path of a file with this text."""
+    path.write_text(text, encoding="utf-8")
+    return str(path)
 
 
 def tracked_params(database: Path) -> dict[str, dict[str, str]]:

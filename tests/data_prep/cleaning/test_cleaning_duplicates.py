@@ -42,9 +42,7 @@ def key_files(kind: str, tasks: list[np.ndarray], folder: Path, ranges: int) -> 
     return KeyRange(files, [len(rows) for rows in tasks], 2 if kind == "exact" else 1, 0, ranges)
 
 
-def resolved(
-    kind: str, tasks: list[np.ndarray], folder: Path, ranges: int = 1, max_bytes: int = 1 << 20
-) -> list[list[int]]:
+def resolved(kind: str, tasks: list[np.ndarray], folder: Path, ranges: int, max_bytes: int) -> list[list[int]]:
     """The dropped documents of each task; the ranges in a random order."""
     keys = key_files(kind, tasks, folder, ranges)
     drops = [folder / f"{number}.drop" for number in range(ranges)]
@@ -91,17 +89,6 @@ def test_against_plain_python(kind, ranges, max_bytes, tmp_path):
         kept += sum(map(len, tasks)) - sum(map(len, expected))
     assert dropped > 20
     assert kept > 20
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_appended_tasks_change_no_earlier_answer(kind, tmp_path):
-    tasks = random_tasks(1, kind, 10 if kind == "exact" else 60)
-    whole = resolved(kind, tasks, tmp_path)
-    assert sum(map(len, whole))
-    for count in range(1, len(tasks)):
-        part = tmp_path / str(count)
-        part.mkdir()
-        assert resolved(kind, tasks[:count], part, 2, max_bytes=3_000) == whole[:count]
 
 
 @pytest.mark.parametrize("kind,columns", [("exact", 2), ("near", 4)])

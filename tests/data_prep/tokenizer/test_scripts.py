@@ -38,16 +38,11 @@ WHOLE = {
 }
 
 
-def texts_of(name: str) -> list[str]:
-    draw = random.Random(3)
-    words = (SPACED | WHOLE)[name].split()
-    return [("" if name in WHOLE else " ").join(draw.choices(words, k=60)) for _ in range(30)]
-
-
 @pytest.mark.parametrize("name", [*SPACED, *WHOLE])
 def test_a_first_model_of_a_script(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    texts = texts_of(name)
+    draw, words = random.Random(3), (SPACED | WHOLE)[name].split()
+    texts = [("" if name in WHOLE else " ").join(draw.choices(words, k=60)) for _ in range(30)]
     if name == "protein":
         (tmp_path / "a.fasta").write_text("".join(f">{n}\n{text}\n" for n, text in enumerate(texts)))
     else:

@@ -10,12 +10,8 @@ import pytest
 from data_prep.common.errors import UserError
 from evaluation.finetuning.example_files import TableRow, content_digest, pinned, read_columns, read_table
 from evaluation.finetuning.label_tasks import COLA, find_columns
+from tests.support.finetuning import write
 from tests.support.hub_server import Repository, Store, connect, serving_hub
-
-
-def write(path, text):
-    path.write_text(text, encoding="utf-8")
-    return str(path)
 
 
 @pytest.mark.parametrize(

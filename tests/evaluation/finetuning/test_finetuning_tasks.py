@@ -12,7 +12,7 @@ from evaluation.finetuning import FinetuneSettings, label_tasks, open_task
 from evaluation.finetuning.cloze_repair import Edit, RepairPair, RepairRow, RepairTask, pair_of, repair_metrics
 from evaluation.finetuning.heads import IGNORED
 from evaluation.finetuning.label_tasks import Classification, Regression, TokenTask
-from tests.support.finetuning import WORDS, tiny_tokenizer
+from tests.support.finetuning import WORDS, tiny_tokenizer, write
 
 CLS, SEP, MASK = 2, 3, 4
 
@@ -24,11 +24,6 @@ def tokenizer(tmp_path_factory):
 
 def ids(text):
     return [WORDS.index(word) for word in text.split()]
-
-
-def write(path, text):
-    path.write_text(text, encoding="utf-8")
-    return str(path)
 
 
 def answers(values):

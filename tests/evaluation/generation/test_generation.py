@@ -15,7 +15,7 @@ from transformers import BertLMHeadModel
 
 from data_prep.common.errors import UserError
 from evaluation.generation import GenerationRequest, Writer
-from evaluation.generation.decoding import Draws, fill_masks, left_to_right
+from evaluation.generation.decoding import Draws, fill_masks
 from pretrain.export import load_language_model
 from tests.support.in_process import command, invoke, refused
 from tests.support.tiny_models import tiny_model
@@ -126,17 +126,6 @@ def test_texts_are_keyed_by_seed_and_sample_alone(way):
     alone = list(way(Model(), start[:1], MASK, 3, Draws(ALLOWED, seed=3, first=2)))[-1]
     assert torch.equal(alone[0], texts[0][2])
     assert not torch.equal(list(way(Model(), start, MASK, 3, Draws(ALLOWED, seed=4)))[-1], texts[0])
-
-
-def test_left_to_right_appends_and_sees_what_it_wrote():
-    model = Model()
-    start = torch.tensor([[2, 7]] * 3)
-    steps = list(left_to_right(model, start, 5, Draws(ALLOWED, seed=1)))
-    assert [tuple(step.shape) for step in steps] == [(3, 2 + n) for n in range(1, 6)]
-    for asked, step in zip(model.asked, steps, strict=True):
-        assert torch.equal(step[:, :-1], asked)
-        assert ALLOWED[step[:, -1]].all()
-    assert len({tuple(text) for text in steps[-1].tolist()}) == 3
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])

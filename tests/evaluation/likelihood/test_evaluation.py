@@ -14,14 +14,16 @@ from transformers import AutoTokenizer
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from evaluation.likelihood import EvaluationRequest, evaluate
+from evaluation.likelihood.evaluate_models import LEAST, paired_bootstrap
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, held_out_results, unmasked
-from evaluation.likelihood.minimal_pairs import MinimalPair, credits, limited, pair_results, read_pairs
+from evaluation.likelihood.minimal_pairs import MinimalPair, credits, limited, pair_results, read_pairs, units, wilson
 from evaluation.likelihood.predictors import Stream, Unigram, open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
 from pretrain.masking import Vocabulary
 from tests.support.evaluated import save_model
 from tests.support.hostile_json import DEEPEST
 from tests.support.in_process import invoke
+from tests.support.prep import rows_file
 
 PAIRS = [
     {"sentence_good": "the captain saw the ship.", "sentence_bad": "captain the ship saw the.", "UID": "order"},
@@ -40,9 +42,7 @@ def models(corpus, tmp_path_factory) -> list[Path]:
 
 @pytest.fixture
 def pairs_file(tmp_path) -> Path:
-    path = tmp_path / "pairs.jsonl"
-    path.write_text("".join(json.dumps(pair | {"field": "syntax"}) + "\n" for pair in PAIRS))
-    return path
+    return rows_file(tmp_path, [pair | {"field": "syntax"} for pair in PAIRS], "jsonl")
 
 
 def held_out(corpus: Path, rows: int = 1000, rate: float = 0.3) -> HeldOut:
@@ -276,3 +276,33 @@ def test_what_looks_like_a_special_token_in_a_sentence_is_text(corpus, models):
         tokenizer = open_model(model).tokenizer
         assert tokenizer.mask == tokenizer.vocabulary()[mask]
         assert tokenizer.mask not in tokenizer([f"the {mask} sailed"])[0].ids
+
+
+# Intervals: published figures, the normal approximation, and the units that are drawn
+
+
+def test_the_interval_of_a_share():
+    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)  # Newcombe, Statistics in Medicine 17, 1998
+    assert wilson(0, 10)[0] == 0
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_the_bootstrap_is_that_of_a_ratio(equal):
+    n, chance = 1000, np.random.default_rng(0)
+    weights = np.full(n, 2.0) if equal else chance.integers(1, 40, n).astype(np.float64)
+    values = 0.3 * weights + chance.normal(0.0, 1.0, n) * weights
+    ratio = values.sum() / weights.sum()
+    error = math.sqrt(((values - ratio * weights) ** 2).sum()) / weights.sum()  # of a ratio, by linearization
+    wanted = (ratio - 1.96 * error, ratio + 1.96 * error)
+    assert paired_bootstrap(values, weights) == pytest.approx(wanted, abs=0.15 * error)
+
+
+def test_few_units_have_no_interval():
+    assert paired_bootstrap(np.full(LEAST, 3.0), np.ones(LEAST)) == (3.0, 3.0)
+    assert paired_bootstrap(np.full(LEAST - 1, 3.0), np.ones(LEAST - 1)) is None
+
+
+def test_pairs_of_one_uid_are_one_unit_and_others_are_alone():
+    uids = ["a", None, "b", "a", None]
+    pairs = [MinimalPair(("", ""), {"field": "f", "UID": uid} if uid else {"field": "f"}) for uid in uids]
+    assert units(pairs).tolist() == [0, 1, 2, 0, 3]
