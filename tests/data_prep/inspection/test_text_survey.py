@@ -8,7 +8,6 @@ import pytest
 
 from data_prep.common.errors import UserError
 from data_prep.inspection import survey
-from data_prep.inspection.text_survey import count_texts
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache
 
@@ -19,10 +18,11 @@ def look(*files):
 
 def test_a_small_text_is_counted_exactly(tmp_path):
     (tmp_path / "a.txt").write_text("Ein Haus\nam See\n\nzwei Häuser\n")
-    (tmp_path / "b.jsonl").write_text('{"text": "drei"}\nnot JSON\n')
+    (tmp_path / "b.jsonl").write_text('{"text": "zwei Haus"}\nnot JSON\n')
     text = look(tmp_path / "a.txt", tmp_path / "b.jsonl")
     assert text.inputs == {"txt": 1, "jsonl": 1}
-    assert (text.documents, text.words, text.rejected, text.scale) == (3, 7, 1, 1.0)
+    assert (text.documents, text.words, text.rejected, text.scale) == (3, 8, 1, 1.0)
+    assert (text.distinct, text.has_spaces, text.cased) == (6 / 8, True, 1.0)
     assert text.stored_bytes == sum((tmp_path / name).stat().st_size for name in ("a.txt", "b.jsonl"))
 
 
@@ -36,15 +36,6 @@ def test_the_size_of_much_text_is_estimated_from_a_sample(tmp_path, monkeypatch)
     with gzip.open(tmp_path / "b.jsonl.gz", "wt", compresslevel=6) as file:
         file.writelines(json.dumps({"text": line}) + "\n" for line in lines)
     assert look(tmp_path / "b.jsonl.gz").words == pytest.approx(1500 * 200, rel=0.15)
-
-
-def test_scripts_without_spaces_or_case():
-    chinese = count_texts(["我们在湖边的房子里住了很多年" * 3])
-    assert (chinese.has_spaces, chinese.cased) == (False, 0.0)
-    english = count_texts(["We lived in a house, and in a house"])
-    assert english.has_spaces
-    assert english.cased == 1.0
-    assert english.distinct == pytest.approx(7 / 9)
 
 
 def test_files_without_text_are_refused(tmp_path):
