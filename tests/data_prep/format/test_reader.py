@@ -105,7 +105,8 @@ def test_every_read_is_checked(dataset):
 
 @pytest.mark.parametrize("most", [1 << 20, 700])
 def test_one_read_a_block_and_more_where_reads_come_short(dataset, monkeypatch, most):
-    expected, calls, preadv = dataset.tokens(1), [], os.preadv
+    expected, start = dataset.tokens(1), int(dataset.table[1]["tokens_offset"])
+    calls, preadv = [], os.preadv
 
     def some(descriptor, buffers, offset):
         calls.append(offset)
@@ -113,8 +114,7 @@ def test_one_read_a_block_and_more_where_reads_come_short(dataset, monkeypatch, 
 
     monkeypatch.setattr(os, "preadv", some)
     assert read(dataset, 1).tolist() == expected.tolist()
-    offset = int(dataset.table[1]["tokens_offset"])
-    assert calls == [*range(offset, offset + expected.nbytes, most)]
+    assert calls == [*range(start, start + expected.nbytes, most)]
 
 
 def test_many_threads(dataset):
