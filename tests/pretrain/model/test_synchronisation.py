@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pretrain.model import Encoder
-from pretrain.model import encoder as encoder_module
 from tests.support.streams import ARCHS, shape_of
 
 SEQ_LEN, ROWS, PREDICTIONS = 32, 3, 9
@@ -59,23 +58,3 @@ def test_a_step_asks_for_no_value(arch, backend, dropout, checkpointing):
 @pytest.mark.parametrize(("arch", "form"), [("bert", {"causal": True}), ("modernbert", {"sep_id": 3})])
 def test_a_step_with_another_view_asks_for_no_value(arch, form, backend):
     step(arch, backend, **form)
-
-
-@pytest.mark.parametrize(
-    "waits",
-    [
-        lambda x: x[0, 0].item(),
-        lambda x: x[x[:, 0] > 0],
-        lambda x: x.cpu(),
-        lambda x: x * torch.ones(32).to(x.device),
-        lambda x: x[torch.arange(3)],
-    ],
-)
-def test_what_waits_is_found(waits, monkeypatch):
-    def drop(x: torch.Tensor, share: float) -> torch.Tensor:
-        waits(x)
-        return x
-
-    monkeypatch.setattr(encoder_module, "dropped", drop)
-    with pytest.raises((AssertionError, NotImplementedError, RuntimeError)):
-        step("bert", "sdpa", dropout=0.1)

@@ -15,11 +15,9 @@ from data_prep.common.errors import UserError
 from pretrain.config import Config, View
 from pretrain.data import Batch, BatchRows, BatchStage, MixturePosition
 from pretrain.data.stream import Position
-from pretrain.masking import IGNORED, MaskedTokens, RowGroup, Rows, TokenFlag, mask_rate
+from pretrain.masking import IGNORED, RowGroup, Rows, TokenFlag
 from pretrain.model import Encoder
 from pretrain.objectives import (
-    CausalTokens,
-    DiffusionTokens,
     Objective,
     loss_weights,
     objective_of,
@@ -27,8 +25,6 @@ from pretrain.objectives import (
     shares_at,
 )
 from pretrain.objectives.objective_mixture import row_objectives, row_quotas
-from pretrain.objectives.prefix import PrefixTokens
-from pretrain.objectives.repair import RepairObjective
 from tests.support.batches import BLOCKS, SEQ_LEN, VOCABULARY
 from tests.support.configs import least_config
 from tests.support.masks import rows_of
@@ -72,41 +68,6 @@ def contents(batches: list[Batch], names: list[str]) -> list[tuple]:
                 used = labels[row] != IGNORED
                 found.append((names[number], *map(tuple, (tokens[row], at[row][used], labels[row][used]))))
     return sorted(found)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "rate"),
-    [
-        ("mlm", MaskedTokens, 0.15),
-        ("mntp", MaskedTokens, 0.15),
-        ("repair", RepairObjective, 0.15),
-        ("clm", CausalTokens, 1.0),
-        ("prefix", PrefixTokens, 1.0),
-        ("diffusion", DiffusionTokens, 1.0),
-    ],
-)
-def test_a_name_chooses_the_objective(name, kind, rate):
-    run = least_config(train={"steps": 9}, objective=name)
-    objective = objective_of(run, VOCABULARY, 5, "train")
-    assert isinstance(objective, kind)
-    assert objective.flags == (TokenFlag.TARGET if name == "repair" else 0), "where words begin need not be known"
-    assert {mask_rate(run, step) for step in range(9)} == {rate}
-
-
-@pytest.mark.parametrize(
-    ("name", "setting"),
-    [
-        ("repair", {"strategy": "span"}),
-        ("repair", {"replacement": {"mask": 0.5}}),
-        ("diffusion", {"rate": 0.3}),
-        ("diffusion", {"strategy": "span"}),
-        ("prefix", {"rate": 0.3}),
-        ("mlm", {"diffusion": {"weight": "constant"}}),
-    ],
-)
-def test_a_setting_that_an_objective_does_not_read_is_refused(name, setting):
-    with pytest.raises(ValueError, match=rf"masking\.{next(iter(setting))} is not read by objective {name}"):
-        config(name, masking=setting)
 
 
 @pytest.mark.parametrize("name", ["mlm", "repair", "diffusion"])

@@ -139,20 +139,6 @@ def test_groups_of_other_architectures(config, matrices, embeddings, filters):
     assert all(re.search(r"norm|bias", name, re.IGNORECASE) for name in kinds(model, "vector"))
 
 
-@pytest.mark.parametrize(
-    ("arch", "merged"),
-    [
-        ("bert", {"qkv": (16, 16, 16)}),
-        ("modernbert", {"qkv": (16, 16, 16), "mlp_in": (24, 24)}),
-        ("eurobert", {"qkv": (16, 8, 8), "mlp_in": (24, 24)}),
-        ("esm", {"qkv": (16, 16, 16)}),
-    ],
-)
-def test_merged_matrices_are_known(arch, merged):
-    blocks = {part.name: part.blocks for part in described(encoder(arch)) if len(part.blocks) > 1}
-    assert blocks == {f"layers.{layer}.{name}.weight": rows for layer in range(2) for name, rows in merged.items()}
-
-
 def draw(model: nn.Module, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Random gradients, which the parameters then have."""
     gradients = {}

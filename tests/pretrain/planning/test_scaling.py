@@ -1,7 +1,6 @@
 """The scaling model against sums by hand, chains of compute and transfers, and properties that must hold."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -78,14 +77,6 @@ def test_the_longest_chain_of_compute_and_transfers_decides(groups, passes):
         assert seconds + exposed(kind, found, passes) == pytest.approx(max(chains))
 
 
-@given(GROUPS, GROUPS, SECONDS, st.integers(1, 4))
-def test_overlap_hides_no_more_than_there_is(reduce, gather, passes, count):
-    work = Compute(passes, count, 0.0)
-    sent = Communication(transfers(reduce), transfers(gather), 0.0, True, True)
-    hidden, plain = step_time(work, sent), step_time(work, replace(sent, overlap_reduce=False, overlap_gather=False))
-    assert passes <= hidden.seconds <= plain.seconds * (1 + 1e-9)
-
-
 # A config on a cluster
 
 
@@ -135,18 +126,3 @@ def test_a_step_by_hand():
     assert found.time.compute == 0.5
     assert found.time.exposed == pytest.approx(2.0 + 1.0, rel=1e-3)  # half of 4 MB and of 2 MB at 1 MB/s
     assert found.tokens_per_second == pytest.approx(2000 / found.time.seconds)
-
-
-@given(
-    st.integers(1, 64),
-    st.integers(1, 8),
-    st.floats(1e6, 1e12),
-    st.floats(1.0, 10.0),
-    st.sampled_from((Scheme.of(config()), OVERLAPPED)),
-)
-def test_more_bandwidth_is_never_slower(nodes, gpus, network, factor, scheme):
-    step = RankStep(flops=1e12, tokens=1000.0, passes=2)
-    clusters = (cluster(nodes, gpus, network=rate) for rate in (network, factor * network))
-    slow, fast = (scaled(config(), SIZES, step, scheme, of, 1.0) for of in clusters)
-    assert fast.time.seconds <= slow.time.seconds * (1 + 1e-12)
-    assert 0 < slow.time.efficiency <= 1

@@ -4,13 +4,11 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pretrain.run import Entry, Journal, JournalReader, JournalTable
-from pretrain.run.journal_table import last_of_each
 
 
 def write(path: Path, *entries: tuple[int, dict[str, float]]) -> None:
@@ -120,15 +118,3 @@ def test_torn_lines_are_counted_but_for_one_that_is_being_written(tmp_path):
     path.write_bytes(whole + b'{"step": 2, "ti\n' + b"\xff\x00\n" + whole[:20])
     measured = JournalTable.read(path)
     assert (measured.torn, measured.steps.tolist()) == (2, [1])
-
-
-def test_not_a_number_comes_through(tmp_path):
-    path = tmp_path / "journal.jsonl"
-    path.write_text(json.dumps({"step": 1, "time": 0, "metrics": {"train/loss": "NaN"}}) + "\n")
-    assert math.isnan(JournalTable.read(path).series("train/loss").values[0])
-
-
-@given(st.lists(st.integers(0, 5)))
-def test_last_of_each(steps):
-    places = last_of_each(np.array(steps, np.int64)).tolist()
-    assert places == [max(i for i, s in enumerate(steps) if s == step) for step in sorted(set(steps))]
