@@ -1,7 +1,6 @@
 """The documentation names what exists: commands, options, config keys and defaults, files, tests, make targets."""
 
 import ast
-import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pretrain.config_files import load_config
 from pretrain.planning.run_warnings import settings_warnings
 from pretrain.run import EXIT_CODES
 from tests.conformance.table import tables
+from tests.support.configs import least_config
 from tests.support.in_process import app
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +48,7 @@ def code(page: Path) -> Iterator[Code]:
 
 
 ALL_CODE = [piece for page in PAGES for piece in code(page)]
+PROGRAM: Any = typer.main.get_command(app)
 
 
 def documented_commands() -> list[tuple[str, list[str], bool]]:
@@ -63,17 +64,12 @@ def documented_commands() -> list[tuple[str, list[str], bool]]:
     return commands
 
 
-@functools.cache
-def program() -> Any:
-    return typer.main.get_command(app)
-
-
 def check_command(words: list[str], complete: bool) -> dict[str, Any]:
     """Parse a command line with the program's own parser, without running it; the overrides' values by key.
 
     Raises what the parser raises for an unknown command or option, and for what a `complete` line lacks.
     """
-    command = program()
+    command = PROGRAM
     while hasattr(command, "commands"):
         if not words and not complete:
             return {}
@@ -130,7 +126,7 @@ def test_the_check_of_commands_can_fail():
 
 def test_options_that_are_named_alone_exist():
     known: set[str] = set()
-    commands: list[Any] = [program(), typer.main.get_command(layers)]
+    commands: list[Any] = [PROGRAM, typer.main.get_command(layers)]
     while commands:
         command = commands.pop()
         commands += getattr(command, "commands", {}).values()
@@ -144,11 +140,7 @@ def test_options_that_are_named_alone_exist():
 
 def defaults() -> dict[str, Any]:
     """The value of every key of a config that sets the required ones alone."""
-    values: dict[str, Any] = {}
-    for key, value in REQUIRED.items():
-        section, name = key.split(".")
-        values.setdefault(section, {})[name] = value
-    return dict(_leaves("", Config.model_validate(values).model_dump(mode="json")))
+    return dict(_leaves("", least_config().model_dump(mode="json")))
 
 
 def _leaves(prefix: str, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:

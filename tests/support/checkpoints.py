@@ -59,13 +59,3 @@ def must_be_committed(last: int, every: int, asynchronous: bool) -> int:
     """
     due = (last - 1) // every * every  # the step after it was made when that one, or the one before, was there
     return max(0, due - every * asynchronous)
-
-
-def steps_until_written(used: Saver, seconds: float = 30) -> int:
-    """Poll as the loop does every step; how often it took."""
-    deadline, steps = time.monotonic() + seconds, 1
-    while not used.poll()[0]:
-        assert time.monotonic() < deadline, "the files were never written"
-        time.sleep(0.001)
-        steps += 1
-    return steps

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -47,20 +48,13 @@ class Compiled(NamedTuple):
     product: bool | None
 
 
-class NoDevice:
+def no_device(target: GPUTarget) -> SimpleNamespace:
     """What a launch asks of Triton's driver until it has compiled."""
-
-    def __init__(self, target: GPUTarget):
-        self._target = target
-
-    def get_current_target(self) -> GPUTarget:
-        return self._target
-
-    def get_current_device(self) -> str:
-        return str(self._target)
-
-    def get_current_stream(self, device: str) -> int:
-        return 0
+    return SimpleNamespace(
+        get_current_target=lambda: target,
+        get_current_device=lambda: str(target),
+        get_current_stream=lambda device: 0,
+    )
 
 
 def compiled_kernels(backend: str, architecture: int | str, lanes: int) -> list[Compiled]:
@@ -83,7 +77,7 @@ def compiled_kernels(backend: str, architecture: int | str, lanes: int) -> list[
             product = "wgmma.mma_async" in result.asm["ptx"] and "mma.sync" not in result.asm["ptx"]
         made.append(Compiled(_name(kernel), threads, len(code), result.metadata.shared, *usage, product))
 
-    driver.set_active(NoDevice(GPUTarget(backend, architecture, lanes)))  # until the next call
+    driver.set_active(no_device(GPUTarget(backend, architecture, lanes)))  # until the next call
     with (
         patch.object(JITFunction, "run", compile_only),
         patch.object(torch.version, "hip", "7.0" if backend == "hip" else None),

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from select import select
 from typing import IO, cast
@@ -92,19 +91,10 @@ class Forked:
 class ForkedWithPipe(Forked):
     """As `subprocess.Popen` in `start_command`: one output is a pipe, the other goes to it or to a file.
 
-    The last three have no effect, as each forked process has no input, its own session, and ends with the server.
+    `others` have no effect, as each forked process has no input, its own session, and ends with the server.
     """
 
-    def __init__(
-        self,
-        command: list[str],
-        env: dict[str, str],
-        stdout: int | IO[str],
-        stderr: int,
-        stdin: int,
-        start_new_session: bool,
-        preexec_fn: Callable[[], None],
-    ):
+    def __init__(self, command: list[str], env: dict[str, str], stdout: int | IO[str], **others: object):
         reading, writing = os.pipe()
         to_pipe = Path(f"/dev/fd/{writing}")
         out = to_pipe if stdout == subprocess.PIPE else Path(f"/dev/fd/{cast(IO[str], stdout).fileno()}")

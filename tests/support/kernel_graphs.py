@@ -21,7 +21,7 @@ from triton.runtime.jit import JITFunction
 
 from pretrain.kernels.fused import FUSED
 from pretrain.trial.path_comparison import run_pass, tolerance
-from tests.support.compiled_kernels import NoDevice
+from tests.support.compiled_kernels import no_device
 from tests.support.path_cases import encoder, inputs
 from tests.support.streams import stream
 
@@ -42,7 +42,7 @@ class Compared(NamedTuple):
 
 def compare(arch: str, checkpointing: bool) -> Compared:
     """Forward and backward passes of an encoder; a graph break or a second graph is an error."""
-    driver.set_active(NoDevice(GPUTarget("cuda", 90, 32)))  # for the rest of this process
+    driver.set_active(no_device(GPUTarget("cuda", 90, 32)))  # for the rest of this process
     few = stream([16] * 4) | {name: inputs()[name] for name in ("masked_positions", "labels", "seq_len")}
     plain, kernels, compiled = (encoder(arch, "fp32") for _ in range(3))
     if checkpointing:

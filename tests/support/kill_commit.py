@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from pretrain.checkpoint import Parts, saver
 from tests.support import checkpoints
 from tests.support.kills import print_kills
+from tests.support.runs import wait_for
 
 
 def _snapshot(folder: Path, copy: bool) -> Parts:
@@ -23,7 +24,7 @@ def _commit(folder: Path, asynchronous: bool) -> None:
     used = checkpoints.saver(folder, _snapshot, keep=1, asynchronous=asynchronous)
     used.begin(2, {"position": [0, 0, 2]})
     if asynchronous:
-        checkpoints.steps_until_written(used)
+        wait_for(lambda: used.poll()[0], 30)
         sys.audit("step", f"{folder} when it is written")
     used.finish()
     used.close()

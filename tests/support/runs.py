@@ -134,12 +134,7 @@ def batches(run: Path) -> dict[int, Any]:
 
 def wait_for_step(run: Path, step: int, seconds: float = 240) -> None:
     """Wait until the journal holds a step."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if (run / "journal.jsonl").exists() and max(losses(run), default=0) >= step:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{run} did not reach step {step} within {seconds} s")
+    wait_for(lambda: (run / "journal.jsonl").exists() and max(losses(run), default=0) >= step, seconds)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:

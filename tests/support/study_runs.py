@@ -13,6 +13,7 @@ from evaluation.study import Stopped, Study, define, open_sweep, run_study
 from evaluation.study.study_arms import Sweep
 from pretrain.config_files import load_config
 from pretrain.run import EXIT_CODES, Entry
+from tests.support.configs import config_file
 from tests.support.datasets import make_dataset
 
 OVER = ("masking.strategy=token,span",)
@@ -122,9 +123,7 @@ def study_config(folder: Path, data: Path) -> Path:
         "model": {"size": {"layers": 1, "hidden": 32, "heads": 2}},
         "train": {"steps": 40, "global_batch_size": 8},
     }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return path
+    return config_file(folder / "config.yaml", values)
 
 
 def study_of(config: Path, *changes: str, over: Sequence[str] = OVER, **more: Any) -> Study:

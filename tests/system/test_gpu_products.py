@@ -32,9 +32,9 @@ def compiled_product() -> tuple[str, int]:
     from triton.runtime import driver
 
     from benchmarks.persistent_product import _product, prepared
-    from tests.support.compiled_kernels import NoDevice
+    from tests.support.compiled_kernels import no_device
 
-    driver.set_active(NoDevice(GPUTarget("cuda", 90, 32)))  # for the rest of this process
+    driver.set_active(no_device(GPUTarget("cuda", 90, 32)))  # for the rest of this process
     launch, results = _product.run, []
     _product.run = lambda *arguments, **options: results.append(launch(*arguments, **options | {"warmup": True}))
     shapes = (65_536, 768), (768, 1152), (65_536, 1152)
