@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, ShardWriter
 from data_prep.format.manifest import index_fingerprint
-from data_prep.format.shard_format import read_index
+from data_prep.format.shard_format import check_index, read_index
 from data_prep.inspection import verify_data_set
 from tests.support.datasets import documents_of, edit_manifest, make_dataset, random_dataset
 from tests.support.prep import tree
@@ -191,3 +191,29 @@ def test_document_lengths_must_have_the_checksum_of_the_ends(dataset, known):
     with pytest.raises(DamagedData, match=r"the document lengths of block \d+_\d+ do not have the checksum"):
         Dataset(dataset.path).document_lengths(0)
     assert any("differ from the document lengths" in problem for problem in verify_data_set(dataset.path))
+
+
+# Targets, in version 2 of the format
+
+
+def test_an_index_with_a_block_without_targets_is_refused(tmp_path):
+    dataset = random_dataset(tmp_path / "set", targets=True)
+    shard = dataset.manifest.shards[0]
+    header, table, lengths = read_index((dataset.path / "shards" / shard.index_name).read_bytes())
+    check_index(header, table, lengths, 2, shard.bytes)
+    table = table.copy()
+    table["targets_offset"][1] = 0
+    with pytest.raises(ValueError, match="a block has no targets"):
+        check_index(header, table, lengths, 2, shard.bytes)
+    table["targets_offset"][1] = shard.bytes - 1
+    with pytest.raises(ValueError, match="a block's targets would lie beyond the end"):
+        check_index(header, table, lengths, 2, shard.bytes)
+
+
+@pytest.mark.parametrize("version, other", [(1, 2), (2, 1)])
+def test_a_manifest_of_the_other_version_is_refused(tmp_path, version, other):
+    targets = [np.array([False, True])] if version == 2 else None
+    path = make_dataset(tmp_path / "set", [[5, 6]], targets=targets).path
+    edit_manifest(path, format_version=other)
+    with pytest.raises(UserError, match=rf"00000-00000.index has \d+ bytes, by format version {other} \d+"):
+        Dataset(path)

@@ -1,4 +1,7 @@
-"""Pairs for translation: two fields, or two files whose lines belong together, become one document with a [SEP]."""
+"""Pairs for translation: two fields, or two files whose lines belong together, become one document with a [SEP].
+
+Pairs of a wrong text and its correction become documents with targets.
+"""
 
 import gzip
 import json
@@ -12,12 +15,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from data_prep.cleaning import Cleaning
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
-from data_prep.inspection import verify_data_set
+from data_prep.inspection import document, summary, verify_data_set
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache
 from data_prep.tokenizer import CorpusSample
 from tests.support.datasets import documents_of
+from tests.support.in_process import invoke
 from tests.support.prep import prepare_files, rows_file
 from tests.support.wordpiece_set import wordpiece_set
 
@@ -164,3 +168,32 @@ def test_a_tokenizer_learns_from_both_texts(tmp_path):
     rows = rows_file(tmp_path, [{"from": "the", "to": "sail"}], "jsonl")
     sample = CorpusSample(find_inputs([rows]), FIELDS, 1000, Cache(tmp_path / "cache", 1000))
     assert [*sample] == ["the", "sail"]
+
+
+# Corrections
+
+RIGHT = ["the ships sail", "the ship", "ship the", "the ship sailed", "the ship sail"]
+WRONG = ["the ship sail", "the ship", "ship sails the", "the ship the", ""]
+CORRECTING = PreparationSettings(reading=Options("right", None, wrong_field="wrong"))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_right_text_is_a_document_whose_tokens_to_repair_are_targets(tmp_path, tokenizer, kind):
+    rows = [{"right": right, "wrong": wrong} for right, wrong in zip(RIGHT, WRONG, strict=True)]
+    rows += [{"right": "the ship", "wrong": None}]
+    out = tmp_path / "out"
+    prepared = prepare_files([rows_file(tmp_path, rows, kind)], tokenizer, out, settings=CORRECTING)
+    dataset = Dataset(out)
+    assert prepared.manifests[out].left_out() == {"unchanged": 2, "unreadable": 1}
+    assert dataset.manifest.totals.text_bytes == sum(len(RIGHT[number]) for number in (0, 3, 4))
+    assert list(verify_data_set(out)) == []
+    shown = [document(dataset, number) for number in range(dataset.manifest.totals.documents)]
+    marked = [invoke("prep", "show", out, number).stdout.splitlines()[-1] for number in range(len(shown))]
+    assert marked == ["the ⟦ships⟧ sail", "the ship ⟦sailed⟧", "⟦the ship sail⟧"]
+    reason = json.loads((out / "quarantine.jsonl").read_text())["reason"]
+    assert reason == ("field 'wrong' is null" if kind == "parquet" else "field 'wrong' is not a string, but null")
+    assert "7 tokens to repair (63.64%)" in invoke("prep", "info", out).stdout
+    first, tokens = (invoke("prep", "show", out, 0, *options).stdout for options in ([], ["--tokens"]))
+    assert first.endswith("tokens    4\nwords     3\ntargets   2 tokens to repair\n\nthe ⟦ships⟧ sail\n")
+    assert tokens.endswith("\nthe (5)\n⟦ship⟧ (6)  ⟦##s⟧ (7)\nsail (8)\n")
+    assert summary(dataset)["targets"] == sum(int(document.targets.sum()) for document in shown) == 7
