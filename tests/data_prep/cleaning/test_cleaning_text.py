@@ -151,25 +151,22 @@ def hash_of(word: str) -> int:
     return mixed(sum(mixed(ord(c)) * pow(0x9E3779B97F4A7C15, k, 1 << 64) for k, c in enumerate(word)) & MASK)
 
 
-@pytest.mark.parametrize(
-    "text,words",
-    [
-        ("", []),
-        (" \t\n.,;--\u2014\u00a0\ufeff", []),
-        ("Don't stop_here, now", ["don", "t", "stop", "here", "now"]),
-        ("“quoted”…and—dashed", ["quoted", "and", "dashed"]),
-        ("x86 3rd ½", ["x86", "3rd", "½"]),
-        ("ΣΊΣΥΦΟΣ Жук ÀÉ", ["σίσυφοσ", "жук", "àé"]),
-        ("हिन्दी शब्द।", ["हिन्दी", "शब्द"]),
-        ("مرحبا، عالم", ["مرحبا", "عالم"]),
-        ("東京、日本abc", ["東", "京", "日", "本", "abc"]),
-        ("ひらカタ", ["ひ", "ら", "カ", "タ"]),
-        ("ก ข", ["ก", "ข"]),
-        ("\U0001f600smile\U0001f680", ["smile"]),
-        ("\U00020000\U00020001", ["\U00020000", "\U00020001"]),
-        ("broken\ud800half", ["broken", "half"]),
-    ],
-)
+@pytest.mark.parametrize("text,words", [
+    ("", []),
+    (" \t\n.,;--\u2014\u00a0\ufeff", []),
+    ("Don't stop_here, now", ["don", "t", "stop", "here", "now"]),
+    ("“quoted”…and—dashed", ["quoted", "and", "dashed"]),
+    ("x86 3rd ½", ["x86", "3rd", "½"]),
+    ("ΣΊΣΥΦΟΣ Жук ÀÉ", ["σίσυφοσ", "жук", "àé"]),
+    ("हिन्दी शब्द।", ["हिन्दी", "शब्द"]),
+    ("مرحبا، عالم", ["مرحبا", "عالم"]),
+    ("東京、日本abc", ["東", "京", "日", "本", "abc"]),
+    ("ひらカタ", ["ひ", "ら", "カ", "タ"]),
+    ("ก ข", ["ก", "ข"]),
+    ("\U0001f600smile\U0001f680", ["smile"]),
+    ("\U00020000\U00020001", ["\U00020000", "\U00020001"]),
+    ("broken\ud800half", ["broken", "half"]),
+])  # fmt: skip
 def test_words_are_hashed_by_the_formula(text, words):
     hashes, characters, per_text = split_words([text])
     assert hashes.dtype == np.uint64

@@ -19,24 +19,21 @@ DECOMPOSED, REPEATING = "e\u0301 \ufb01ne \u2460", "the same line\n" * 50
 DOCUMENTS = [*texts(0, 60), "x7"]
 
 
-@pytest.mark.parametrize(
-    "cleaning, text, cleaned, reason",
-    [
-        (Cleaning(), DECOMPOSED, DECOMPOSED, ""),
-        (Cleaning("nfc"), DECOMPOSED, "é \ufb01ne \u2460", ""),
-        (Cleaning("nfkc"), DECOMPOSED, "é fine 1", ""),
-        (Cleaning("nfkc"), "plain\r\n", "plain\r\n", ""),
-        (Cleaning(), "", "", ""),
-        *((Cleaning(filters=("characters=3-5",)), "東" * n, "東" * n, r) for n, r in [(2, "short"), (3, ""), (5, "")]),
-        (Cleaning(filters=("characters=3-5",)), "x" * 6, "x" * 6, "long"),
-        (Cleaning(filters=("characters=-5",)), "", "", ""),
-        (Cleaning(filters=("characters=3-",)), "x" * 999, "x" * 999, ""),
-        (Cleaning("none", ("characters=3-5",)), "e\u0301" * 3, "e\u0301" * 3, "long"),
-        (Cleaning("nfc", ("characters=3-5",)), "e\u0301" * 3, "ééé", ""),
-        (Cleaning(filters=("repetitive",)), REPEATING, REPEATING, "repetitive"),
-        (Cleaning(filters=("repetitive", "characters=-9")), REPEATING, REPEATING, "long"),
-    ],
-)
+@pytest.mark.parametrize("cleaning, text, cleaned, reason", [
+    (Cleaning(), DECOMPOSED, DECOMPOSED, ""),
+    (Cleaning("nfc"), DECOMPOSED, "é \ufb01ne \u2460", ""),
+    (Cleaning("nfkc"), DECOMPOSED, "é fine 1", ""),
+    (Cleaning("nfkc"), "plain\r\n", "plain\r\n", ""),
+    (Cleaning(), "", "", ""),
+    *((Cleaning(filters=("characters=3-5",)), "東" * n, "東" * n, r) for n, r in [(2, "short"), (3, ""), (5, "")]),
+    (Cleaning(filters=("characters=3-5",)), "x" * 6, "x" * 6, "long"),
+    (Cleaning(filters=("characters=-5",)), "", "", ""),
+    (Cleaning(filters=("characters=3-",)), "x" * 999, "x" * 999, ""),
+    (Cleaning("none", ("characters=3-5",)), "e\u0301" * 3, "e\u0301" * 3, "long"),
+    (Cleaning("nfc", ("characters=3-5",)), "e\u0301" * 3, "ééé", ""),
+    (Cleaning(filters=("repetitive",)), REPEATING, REPEATING, "repetitive"),
+    (Cleaning(filters=("repetitive", "characters=-9")), REPEATING, REPEATING, "long"),
+])  # fmt: skip
 def test_the_first_filter_that_applies_to_the_normalized_text_gives_the_reason(cleaning, text, cleaned, reason):
     assert cleaning.clean([text]) == ([cleaned], [reason])
     ordinary = "a"
@@ -44,20 +41,17 @@ def test_the_first_filter_that_applies_to_the_normalized_text_gives_the_reason(c
     assert cleaning.clean([]) == ([], [])
 
 
-@pytest.mark.parametrize(
-    "normalize, filters, message",
-    [
-        ("nfd", [], "Unknown normalization 'nfd'; choose none, nfc or nfkc."),
-        ("none", ["character=3-"], "--filter character=3-: there is no filter 'character'. Did you mean characters?"),
-        ("none", ["x"], "--filter x: there is no filter 'x'. The filters are characters=MIN-MAX, repetitive."),
-        ("none", ["repetitive=3"], "--filter repetitive=3: it takes no value; leave it out."),
-        ("none", ["characters"], "--filter characters: give MIN-MAX, MIN- or -MAX, as 100-20000."),
-        ("none", ["characters=-"], "--filter characters=-: give MIN-MAX, MIN- or -MAX, as 100-20000."),
-        ("none", ["characters=5-4"], "--filter characters=5-4: no document has that; give a MAX of at least 5."),
-        ("none", ["characters=-0"], "--filter characters=-0: no document has that; give a MAX of at least 1."),
-        ("none", ["characters=1-", "characters=-9"], "One filter is given twice: characters=1-, characters=-9. Give"),
-    ],
-)
+@pytest.mark.parametrize("normalize, filters, message", [
+    ("nfd", [], "Unknown normalization 'nfd'; choose none, nfc or nfkc."),
+    ("none", ["character=3-"], "--filter character=3-: there is no filter 'character'. Did you mean characters?"),
+    ("none", ["x"], "--filter x: there is no filter 'x'. The filters are characters=MIN-MAX, repetitive."),
+    ("none", ["repetitive=3"], "--filter repetitive=3: it takes no value; leave it out."),
+    ("none", ["characters"], "--filter characters: give MIN-MAX, MIN- or -MAX, as 100-20000."),
+    ("none", ["characters=-"], "--filter characters=-: give MIN-MAX, MIN- or -MAX, as 100-20000."),
+    ("none", ["characters=5-4"], "--filter characters=5-4: no document has that; give a MAX of at least 5."),
+    ("none", ["characters=-0"], "--filter characters=-0: no document has that; give a MAX of at least 1."),
+    ("none", ["characters=1-", "characters=-9"], "One filter is given twice: characters=1-, characters=-9. Give"),
+])  # fmt: skip
 def test_unusable_settings_are_refused(normalize, filters, message):
     with pytest.raises(UserError, match=f"^{re.escape(message)}"):
         Cleaning(normalize, tuple(filters))
@@ -179,19 +173,16 @@ def test_a_changed_filter_is_refused(tmp_path, own, prepared_run):
     assert "was prepared with" in refused(*prepared_run, "--filter", option)
 
 
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        ("no_such_module:X", "cannot be loaded (ModuleNotFoundError: No module named 'no_such_module')"),
-        ("own_filters:X", "cannot be loaded (AttributeError"),
-        ("own_filters:LastWord", "cannot be loaded (TypeError"),
-        ("own_filters:LastWord=[1]", "give its arguments as JSON"),
-        ("own_filters:LastWord=x", "give its arguments as JSON"),
-        ('own_filters:Chance={"digits": ""}', "gives the same texts another result"),
-        ('own_filters:Fails={"digits": ""}', "failed (TypeError"),
-        ('own_filters:Short={"digits": ""}', "keep(texts) must return a reason or None for each text"),
-    ],
-)
+@pytest.mark.parametrize("name, message", [
+    ("no_such_module:X", "cannot be loaded (ModuleNotFoundError: No module named 'no_such_module')"),
+    ("own_filters:X", "cannot be loaded (AttributeError"),
+    ("own_filters:LastWord", "cannot be loaded (TypeError"),
+    ("own_filters:LastWord=[1]", "give its arguments as JSON"),
+    ("own_filters:LastWord=x", "give its arguments as JSON"),
+    ('own_filters:Chance={"digits": ""}', "gives the same texts another result"),
+    ('own_filters:Fails={"digits": ""}', "failed (TypeError"),
+    ('own_filters:Short={"digits": ""}', "keep(texts) must return a reason or None for each text"),
+])  # fmt: skip
 @pytest.mark.usefixtures("own")
 def test_unusable_imported_filters_are_refused(name, message):
     with pytest.raises(UserError, match=re.escape(message)):

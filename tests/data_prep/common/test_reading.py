@@ -49,24 +49,21 @@ def test_a_dataclass_is_made_of_json_of_its_types():
     assert typed(Example, SOUND).places == ()
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"state": "?"}, "state is '?', not 'on' or 'off'"),
-        ({"count": True}, "count is True, not a whole number"),
-        ({"count": -1}, "count is -1, not a whole number"),
-        ({"ready": 1}, "ready is 1, not true or false"),
-        ({"parts": [{"name": "a\0", "share": 1}]}, r"parts[0].name is 'a\x00', not a path"),
-        ({"parts": [{"name": "a", "share": "1"}]}, "parts[0].share is '1', not a finite number"),
-        ({"parts": [{"name": "a", "share": True}]}, "parts[0].share is True, not a finite number"),
-        ({"parts": [{"name": "a", "share": float("nan")}]}, "parts[0].share is nan, not a finite number"),
-        ({"pair": [1]}, "pair is [1], not a list of 2"),
-        ({"pair": [1, 2]}, "pair[1] is 2, not a text"),
-        ({"step": -2}, "step is -2, not a whole number"),
-        ({"free": []}, "free is [], not an object"),
-        ({"other": 1}, "'other' is not a key of the format"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), [
+    ({"state": "?"}, "state is '?', not 'on' or 'off'"),
+    ({"count": True}, "count is True, not a whole number"),
+    ({"count": -1}, "count is -1, not a whole number"),
+    ({"ready": 1}, "ready is 1, not true or false"),
+    ({"parts": [{"name": "a\0", "share": 1}]}, r"parts[0].name is 'a\x00', not a path"),
+    ({"parts": [{"name": "a", "share": "1"}]}, "parts[0].share is '1', not a finite number"),
+    ({"parts": [{"name": "a", "share": True}]}, "parts[0].share is True, not a finite number"),
+    ({"parts": [{"name": "a", "share": float("nan")}]}, "parts[0].share is nan, not a finite number"),
+    ({"pair": [1]}, "pair is [1], not a list of 2"),
+    ({"pair": [1, 2]}, "pair[1] is 2, not a text"),
+    ({"step": -2}, "step is -2, not a whole number"),
+    ({"free": []}, "free is [], not an object"),
+    ({"other": 1}, "'other' is not a key of the format"),
+])  # fmt: skip
 def test_a_value_of_another_type_is_refused_with_its_place(change, said):
     with pytest.raises(ValueError) as caught:
         typed(Example, SOUND | change)
@@ -78,21 +75,18 @@ def test_a_field_without_a_default_may_not_be_missing():
         typed(Example, {key: value for key, value in SOUND.items() if key != "count"})
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "not valid JSON at line 1, column 1"),
-        ('{"a": 1,\nb}', "not valid JSON at line 2"),
-        ("[NaN]", "NaN"),
-        ("[1e999]", "too large"),
-        (f"[{DIGITS}]", "5000 digits"),
-        (NESTED, "more than 100 levels"),
-        ("[" * 150 + "]" * 150, "more than 100 levels"),
-        (f"[{SURROGATE}]", "half of a surrogate pair"),
-        ('{"a": 1, "a": 2}', "the key 'a' twice"),
-        ("\xff", "not valid JSON"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "not valid JSON at line 1, column 1"),
+    ('{"a": 1,\nb}', "not valid JSON at line 2"),
+    ("[NaN]", "NaN"),
+    ("[1e999]", "too large"),
+    (f"[{DIGITS}]", "5000 digits"),
+    (NESTED, "more than 100 levels"),
+    ("[" * 150 + "]" * 150, "more than 100 levels"),
+    (f"[{SURROGATE}]", "half of a surrogate pair"),
+    ('{"a": 1, "a": 2}', "the key 'a' twice"),
+    ("\xff", "not valid JSON"),
+])  # fmt: skip
 def test_json_that_is_not_sound_is_refused(text, said):
     with pytest.raises(ValueError) as caught:
         parse_json(text.encode(), Any)

@@ -29,19 +29,16 @@ def test_a_line_knows_its_place_in_a_file_and_at_an_address_whose_query_is_not_s
     assert not any("abc" in str(caught.value) for caught in (missing, closed, password))
 
 
-@pytest.mark.parametrize(
-    "name, content, said",
-    [
-        ("a.gz", gzip.compress(LINE)[:-9], r"a\.gz cannot be read"),
-        ("a.zst", zstandard.compress(LINE)[:-9], r"a\.zst cannot be read"),
-        ("a", b"\xff\xfe\n", "a is not a text in UTF-8"),
-        ("a", b" \n", "a is empty"),
-        ("a", None, r"No file .*a\. Correct the path"),
-        ("a", LINE + b'{"text": \n', "a, line 2 is not JSON"),
-        ("a", LINE + b"[1]", "a, line 2 is not a JSON object"),
-        *(("a", LINE + f'{{"text": {value}}}'.encode(), "a, line 2 is not JSON") for value in HOSTILE.values()),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, content, said", [
+    ("a.gz", gzip.compress(LINE)[:-9], r"a\.gz cannot be read"),
+    ("a.zst", zstandard.compress(LINE)[:-9], r"a\.zst cannot be read"),
+    ("a", b"\xff\xfe\n", "a is not a text in UTF-8"),
+    ("a", b" \n", "a is empty"),
+    ("a", None, r"No file .*a\. Correct the path"),
+    ("a", LINE + b'{"text": \n', "a, line 2 is not JSON"),
+    ("a", LINE + b"[1]", "a, line 2 is not a JSON object"),
+    *(("a", LINE + f'{{"text": {value}}}'.encode(), "a, line 2 is not JSON") for value in HOSTILE.values()),
+])  # fmt: skip
 def test_a_file_that_cannot_be_used_is_refused_by_its_name(tmp_path, name, content, said):
     if content is not None:
         (tmp_path / name).write_bytes(content)

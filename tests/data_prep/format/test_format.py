@@ -60,16 +60,13 @@ def test_round_trip(tmp_path_factory, documents, block_tokens, shard_bytes, wide
     assert (None in stored) == (ids is None)
 
 
-@pytest.mark.parametrize(
-    "ids, lengths, made_for_targets, targets, reason",
-    [
-        ([7, 65_536], [1, 1], False, None, "id 65536 does not fit"),
-        ([7], [1, 0], False, None, "lengths do not add up"),
-        ([7, 8], [1], False, None, "lengths do not add up"),
-        ([7], [1], True, None, "targets come with every"),
-        ([7], [1], False, np.array([True]), "targets come with every"),
-    ],
-)
+@pytest.mark.parametrize("ids, lengths, made_for_targets, targets, reason", [
+    ([7, 65_536], [1, 1], False, None, "id 65536 does not fit"),
+    ([7], [1, 0], False, None, "lengths do not add up"),
+    ([7, 8], [1], False, None, "lengths do not add up"),
+    ([7], [1], True, None, "targets come with every"),
+    ([7], [1], False, np.array([True]), "targets come with every"),
+])  # fmt: skip
 def test_a_refused_batch_leaves_no_partial_shard(tmp_path, ids, lengths, made_for_targets, targets, reason):
     def add(writer):
         writer.add(np.array([5]), np.array([1]), targets=np.array([True]) if made_for_targets else None)
@@ -134,19 +131,16 @@ def test_swapped_shards_are_noticed(dataset):
     assert any("the fingerprint is" in problem for problem in verify_data_set(dataset.path))
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        *(({"format_version": version}, "this Maskwright reads versions 1 and 2") for version in (3, "2", True, None)),
-        ({"format": "other"}, "format is 'other'"),
-        ({"format": None}, "format is None"),
-        ({"dtype": "int8"}, "dtype 'int8'"),
-        ({"shards": []}, "do not add up"),
-        ({"tokenizer": {}}, "sha256"),
-        ({"totals": {"documents": "1", "tokens": 1, "blocks": 1}}, "documents is '1'"),
-        ({"extra": 1}, "extra"),
-    ],
-)
+@pytest.mark.parametrize("change, message", [
+    *(({"format_version": version}, "this Maskwright reads versions 1 and 2") for version in (3, "2", True, None)),
+    ({"format": "other"}, "format is 'other'"),
+    ({"format": None}, "format is None"),
+    ({"dtype": "int8"}, "dtype 'int8'"),
+    ({"shards": []}, "do not add up"),
+    ({"tokenizer": {}}, "sha256"),
+    ({"totals": {"documents": "1", "tokens": 1, "blocks": 1}}, "documents is '1'"),
+    ({"extra": 1}, "extra"),
+])  # fmt: skip
 def test_bad_manifest_is_refused(dataset, change, message):
     edit_manifest(dataset.path, **change)
     with pytest.raises(UserError, match=message):

@@ -182,18 +182,15 @@ def test_a_zstd_bomb_is_not_expanded_at_once(tmp_path):
     assert peak < 300 << 20
 
 
-@pytest.mark.parametrize(
-    ("separator", "data", "texts", "cut_documents"),
-    [
-        ("line", "one two three\nfour\n", ["one two", "three", "four"], 1),
-        ("file", "one\ntwo\nthree\nfour five six\n", ["one\ntwo", "three", "four", "five six"], 1),
-        ("blank", "12345678\n\n123456789\n\n123\n5678", ["12345678", "12345678", "9", "123\n5678"], 1),
-        ("blank", "onetwothree\r\nfour\n\nfive\n", ["onetwoth", "ree", "four", "five"], 1),
-        ("file", "ééééé 東京東京", ["éééé", "é 東", "京東", "京"], 1),
-        ("line", "東京東京東", ["東京", "東京", "東"], 1),
-        ("---", "one\n---\none two six\n---\naaaabbbb---\nxx", ["one", "one two", "six", "aaaabbbb", "---\nxx"], 2),
-    ],
-)
+@pytest.mark.parametrize(("separator", "data", "texts", "cut_documents"), [
+    ("line", "one two three\nfour\n", ["one two", "three", "four"], 1),
+    ("file", "one\ntwo\nthree\nfour five six\n", ["one\ntwo", "three", "four", "five six"], 1),
+    ("blank", "12345678\n\n123456789\n\n123\n5678", ["12345678", "12345678", "9", "123\n5678"], 1),
+    ("blank", "onetwothree\r\nfour\n\nfive\n", ["onetwoth", "ree", "four", "five"], 1),
+    ("file", "ééééé 東京東京", ["éééé", "é 東", "京東", "京"], 1),
+    ("line", "東京東京東", ["東京", "東京", "東"], 1),
+    ("---", "one\n---\none two six\n---\naaaabbbb---\nxx", ["one", "one two", "six", "aaaabbbb", "---\nxx"], 2),
+])  # fmt: skip
 def test_a_long_document_is_cut_at_a_line_or_word_end(tmp_path, separator, data, texts, cut_documents):
     rows = open_all(write(tmp_path / "a.txt", data.encode()), Options(separator=separator), max_bytes=8)
     assert [row.text for row in rows] == texts
@@ -219,28 +216,25 @@ ZIPPED = gzip.compress(GOOD, mtime=0)
 ARRAY = json.dumps([{"text": "one"}], indent=1).encode()
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "read", "words"),
-    [
-        ("tail.jsonl.gz", ZIPPED + b"--end--\r\n", 2, "after the compressed data, are not compressed. Rem"),
-        ("plain.jsonl.gz", GOOD, 0, "it is not compressed, although its name ends in .gz. Take .gz off its name"),
-        ("plain.jsonl.zst", GOOD, 0, "it is not compressed, although its name ends in .zst. Take .zst off its name"),
-        ("other.jsonl.gz", zstandard.compress(GOOD), 0, "it is no .gz file, but compressed as .zst. Correct its name"),
-        ("window.jsonl.zst", b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00", 0, "its window is larger than 2 GiB, the limit"),
-        ("half.jsonl.gz", ZIPPED[:-4], 2, "it ends within compressed data. Copy it again"),
-        ("array.jsonl", b'[{"text": "a"}]', 0, "not a JSON object, but a list. Each line must be one"),
-        ("pretty.jsonl", ARRAY, 0, "Each line must be one object: jq -c '(arrays | .[]), objects' FILE > NEW.jsonl"),
-        ("two.jsonl", b'{"text": "a"} {"text": "b"}', 0, "Each line must be one object"),
-        ("utf16.jsonl", GOOD.decode().encode("utf-16"), 0, "in UTF-16. Convert it: iconv -f UTF-16 -t UTF-8"),
-        ("program.txt", BINARY, 0, "the file is binary, not UTF-8 text: give"),
-        ("program.jsonl", BINARY, 0, "the file is binary, not UTF-8 text: give"),
-        ("latin.txt", "café".encode("latin-1"), 0, "save the file as UTF-8, as with iconv -f LATIN1"),
-        ("number.jsonl", b'{"text": 5}', 0, "field 'text' is not a string, but a number"),
-        ("half.jsonl", b'{"text": "\\ud83d"}', 0, "a character is cut in half"),
-        ("nan.jsonl", b'{"txt": "a", "score": NaN}', 0, "field 'text' is missing"),
-        ("half.nan.jsonl", b'{"text": "\\ud83d", "score": NaN}', 0, "a character is cut in half"),
-    ],
-)
+@pytest.mark.parametrize(("name", "data", "read", "words"), [
+    ("tail.jsonl.gz", ZIPPED + b"--end--\r\n", 2, "after the compressed data, are not compressed. Rem"),
+    ("plain.jsonl.gz", GOOD, 0, "it is not compressed, although its name ends in .gz. Take .gz off its name"),
+    ("plain.jsonl.zst", GOOD, 0, "it is not compressed, although its name ends in .zst. Take .zst off its name"),
+    ("other.jsonl.gz", zstandard.compress(GOOD), 0, "it is no .gz file, but compressed as .zst. Correct its name"),
+    ("window.jsonl.zst", b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00", 0, "its window is larger than 2 GiB, the limit"),
+    ("half.jsonl.gz", ZIPPED[:-4], 2, "it ends within compressed data. Copy it again"),
+    ("array.jsonl", b'[{"text": "a"}]', 0, "not a JSON object, but a list. Each line must be one"),
+    ("pretty.jsonl", ARRAY, 0, "Each line must be one object: jq -c '(arrays | .[]), objects' FILE > NEW.jsonl"),
+    ("two.jsonl", b'{"text": "a"} {"text": "b"}', 0, "Each line must be one object"),
+    ("utf16.jsonl", GOOD.decode().encode("utf-16"), 0, "in UTF-16. Convert it: iconv -f UTF-16 -t UTF-8"),
+    ("program.txt", BINARY, 0, "the file is binary, not UTF-8 text: give"),
+    ("program.jsonl", BINARY, 0, "the file is binary, not UTF-8 text: give"),
+    ("latin.txt", "café".encode("latin-1"), 0, "save the file as UTF-8, as with iconv -f LATIN1"),
+    ("number.jsonl", b'{"text": 5}', 0, "field 'text' is not a string, but a number"),
+    ("half.jsonl", b'{"text": "\\ud83d"}', 0, "a character is cut in half"),
+    ("nan.jsonl", b'{"txt": "a", "score": NaN}', 0, "field 'text' is missing"),
+    ("half.nan.jsonl", b'{"text": "\\ud83d", "score": NaN}', 0, "a character is cut in half"),
+])  # fmt: skip
 def test_the_reason_names_the_broken_rule_and_the_remedy_and_all_bytes_are_counted(tmp_path, name, data, read, words):
     (tmp_path / name).write_bytes(data)
     rows = list(open_all(tmp_path / name))

@@ -305,19 +305,16 @@ def test_files_in_use_are_not_removed(web, tmp_path):
 # Unsupported files: the message shows a command that converts them, and the command works
 
 
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [
-        ("a b.docx", "pandoc 'a b.docx' -t plain --wrap=none -o 'a b'.txt"),
-        ("book.pdf", "pip install pymupdf && pymupdf gettext -mode simple book.pdf"),
-        ("a.txt.xz", "xz -dc a.txt.xz | gzip > a.txt.gz"),
-        ("a.jsonl.bz2", "bzip2 -dc a.jsonl.bz2 | gzip > a.jsonl.gz"),
-        ("a.tar.gz", "tar -xf a.tar.gz"),
-        ("a.ndjson", "mv a.ndjson a.jsonl"),
-        ("A.TXT", "mv A.TXT A.txt"),
-        ("README", "mv README README.txt"),
-    ],
-)
+@pytest.mark.parametrize(("name", "command"), [
+    ("a b.docx", "pandoc 'a b.docx' -t plain --wrap=none -o 'a b'.txt"),
+    ("book.pdf", "pip install pymupdf && pymupdf gettext -mode simple book.pdf"),
+    ("a.txt.xz", "xz -dc a.txt.xz | gzip > a.txt.gz"),
+    ("a.jsonl.bz2", "bzip2 -dc a.jsonl.bz2 | gzip > a.jsonl.gz"),
+    ("a.tar.gz", "tar -xf a.tar.gz"),
+    ("a.ndjson", "mv a.ndjson a.jsonl"),
+    ("A.TXT", "mv A.TXT A.txt"),
+    ("README", "mv README README.txt"),
+])  # fmt: skip
 def test_commands(name, command):
     assert how_to_convert(name).endswith(f": {command}")
 
@@ -342,17 +339,14 @@ def test_tables_become_inputs(name, content, rows, tmp_path, monkeypatch):
     assert table.to_pylist() == rows
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        ("docs", "No input file in the folder docs, but files of other types, such as a.pdf: .pdf is not"),
-        ("none", "No input file in the folder none: it is empty. Name files of text, or a folder with some."),
-        ("text.jsnl", "No input file at text.jsnl (working directory: {cwd}). Did you mean text.jsonl?"),
-        ("there/text.jsonl", "No input file at there/text.jsonl (working directory: {cwd}). Name a file, a folder,"),
-        ("*.parquet", "No input file at *.parquet (working directory: {cwd})."),
-        ("x.doc", "x.doc: .doc is not supported. Inputs end in .jsonl, .txt, .fasta or .fa (also with"),
-    ],
-)
+@pytest.mark.parametrize(("value", "wanted"), [
+    ("docs", "No input file in the folder docs, but files of other types, such as a.pdf: .pdf is not"),
+    ("none", "No input file in the folder none: it is empty. Name files of text, or a folder with some."),
+    ("text.jsnl", "No input file at text.jsnl (working directory: {cwd}). Did you mean text.jsonl?"),
+    ("there/text.jsonl", "No input file at there/text.jsonl (working directory: {cwd}). Name a file, a folder,"),
+    ("*.parquet", "No input file at *.parquet (working directory: {cwd})."),
+    ("x.doc", "x.doc: .doc is not supported. Inputs end in .jsonl, .txt, .fasta or .fa (also with"),
+])  # fmt: skip
 def test_no_input(value, wanted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("docs/a.pdf", "docs/b.html", "none/.hidden", "text.jsonl", "x.doc"):

@@ -31,23 +31,20 @@ def marked(right: str, wrong: str) -> str:
     return " ".join(f"[{token}]" if target else token for token, target in zip(right.split(), targets, strict=True))
 
 
-@pytest.mark.parametrize(
-    "wrong, right, wanted",
-    [
-        ("the ship sail", "the ship sail", "the ship sail"),
-        ("the ship sail", "the red ship sail", "the [red] ship sail"),
-        ("a ship sail", "the ship sail", "[the] ship sail"),
-        ("the red ship sail", "the ship sail", "the ship sail"),
-        ("the ship ##s sail", "the ship sail", "the [ship] sail"),
-        ("the ship sail ##ed a", "the ship sail ##ing a", "the ship [sail] [##ing] a"),
-        ("the ship", "the ship ##s sail", "the [ship] [##s] [sail]"),
-        ("", "the ship", "[the] [ship]"),
-        ("the ship", "", ""),
-        ("", "", ""),
-        ("the the ship", "the ship", "the ship"),
-        ("ship the", "the ship", "[the] ship"),
-    ],
-)
+@pytest.mark.parametrize("wrong, right, wanted", [
+    ("the ship sail", "the ship sail", "the ship sail"),
+    ("the ship sail", "the red ship sail", "the [red] ship sail"),
+    ("a ship sail", "the ship sail", "[the] ship sail"),
+    ("the red ship sail", "the ship sail", "the ship sail"),
+    ("the ship ##s sail", "the ship sail", "the [ship] sail"),
+    ("the ship sail ##ed a", "the ship sail ##ing a", "the ship [sail] [##ing] a"),
+    ("the ship", "the ship ##s sail", "the [ship] [##s] [sail]"),
+    ("", "the ship", "[the] [ship]"),
+    ("the ship", "", ""),
+    ("", "", ""),
+    ("the the ship", "the ship", "the ship"),
+    ("ship the", "the ship", "[the] ship"),
+])  # fmt: skip
 def test_words_that_the_wrong_text_has_not(wrong, right, wanted):
     assert marked(right, wrong) == wanted
 

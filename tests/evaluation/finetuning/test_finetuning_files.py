@@ -14,19 +14,16 @@ from tests.support.finetuning import write
 from tests.support.hub_server import Repository, Store, connect, serving_hub
 
 
-@pytest.mark.parametrize(
-    "name, text, columns, cells",
-    [
-        ("sst2.tsv", "sentence\tlabel\nit 's \"good\t1\n", ("sentence", "label"), ("it 's \"good", "1")),
-        ("cola.tsv", "gj04\t0\t*\tThe car honked.\n", COLA, ("The car honked.", "0")),
-        ("nli.tsv", "id\tsentence1\tsentence2\tlabel\n7\tA.\tB.\tneutral\n", ("sentence1", "sentence2", "label"),
-         ("A.", "B.", "neutral")),
-        ("mnli.tsv", "premise\thypothesis\tgold_label\r\nA.\tB.\tneutral\r\n", ("premise", "hypothesis", "gold_label"),
-         ("A.", "B.", "neutral")),
-        ("x.jsonl", '{"label": 1, "text": "good"}\n\n', ("text", "label"), ("good", "1")),
-        ("y.jsonl", '{"label": 2.5, "text": "good"}', ("text", "label"), ("good", "2.5")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, text, columns, cells", [
+    ("sst2.tsv", "sentence\tlabel\nit 's \"good\t1\n", ("sentence", "label"), ("it 's \"good", "1")),
+    ("cola.tsv", "gj04\t0\t*\tThe car honked.\n", COLA, ("The car honked.", "0")),
+    ("nli.tsv", "id\tsentence1\tsentence2\tlabel\n7\tA.\tB.\tneutral\n", ("sentence1", "sentence2", "label"),
+     ("A.", "B.", "neutral")),
+    ("mnli.tsv", "premise\thypothesis\tgold_label\r\nA.\tB.\tneutral\r\n", ("premise", "hypothesis", "gold_label"),
+     ("A.", "B.", "neutral")),
+    ("x.jsonl", '{"label": 1, "text": "good"}\n\n', ("text", "label"), ("good", "1")),
+    ("y.jsonl", '{"label": 2.5, "text": "good"}', ("text", "label"), ("good", "2.5")),
+])  # fmt: skip
 def test_usual_tables_are_known_by_their_first_line(tmp_path, name, text, columns, cells):
     path = write(tmp_path / name, text)
     assert find_columns(path) == columns
@@ -84,18 +81,15 @@ def test_a_row_knows_its_line(tmp_path):
     assert read_table(path, ("label", "text")) == [TableRow(f"{path}, line 3", ("1", "x"))]
 
 
-@pytest.mark.parametrize(
-    "name, text, columns, said",
-    [
-        ("a.tsv", "text\tlabel\nx\t1\n", ("text", "labels"), r"a\.tsv, line 1 has no column 'labels', but .*'label'"),
-        ("a.tsv", "text\tlabel\nx\t1\ny\n", ("text", "label"), r"line 3: there are 1 cells, and 2 in the first"),
-        ("a.tsv", "text\tlabel\nx\ty\t1\n", ("text", "label"), r"line 2: there are 3 cells, and 2 in the first line"),
-        ("a.tsv", "a\tx\t1\na\tx\t\t1\n", ("2", "3"), r"line 2: there are 4 cells, and 3 in the first line"),
-        ("a.tsv", "x\t1\n", ("1", "0"), r"line 1 has no column '0', but '1', '2'"),
-        ("a.tsv", "text\tlabel\n", ("text", "label"), r"no rows"),
-        ("a.jsonl", '{"text": ["x"]}\n', ("text",), r"line 1: the field 'text' is missing, or neither"),
-    ],
-)
+@pytest.mark.parametrize("name, text, columns, said", [
+    ("a.tsv", "text\tlabel\nx\t1\n", ("text", "labels"), r"a\.tsv, line 1 has no column 'labels', but .*'label'"),
+    ("a.tsv", "text\tlabel\nx\t1\ny\n", ("text", "label"), r"line 3: there are 1 cells, and 2 in the first"),
+    ("a.tsv", "text\tlabel\nx\ty\t1\n", ("text", "label"), r"line 2: there are 3 cells, and 2 in the first line"),
+    ("a.tsv", "a\tx\t1\na\tx\t\t1\n", ("2", "3"), r"line 2: there are 4 cells, and 3 in the first line"),
+    ("a.tsv", "x\t1\n", ("1", "0"), r"line 1 has no column '0', but '1', '2'"),
+    ("a.tsv", "text\tlabel\n", ("text", "label"), r"no rows"),
+    ("a.jsonl", '{"text": ["x"]}\n', ("text",), r"line 1: the field 'text' is missing, or neither"),
+])  # fmt: skip
 def test_bad_tables_are_a_sentence_with_file_and_line(tmp_path, name, text, columns, said):
     with pytest.raises(UserError, match=said):
         read_table(write(tmp_path / name, text), columns)

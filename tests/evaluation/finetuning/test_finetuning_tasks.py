@@ -168,20 +168,17 @@ def test_labels_that_are_not_all_integers_are_in_the_order_of_names(labels, want
     assert [*label_tasks.number_labels("a", "all have", labels)] == wanted
 
 
-@pytest.mark.parametrize(
-    "task, name, text",
-    [
-        ("classification", "a.tsv", "text\tlabel\nthe\t1\n"),
-        ("classification", "a.tsv", "a\tb\nthe\t1\n"),
-        ("classification", "a.tsv", "text\tgold_label\nthe\t-\n"),
-        ("classification", "a.tsv", "text\tlabel\nthe\n"),
-        ("tokens", "a.conll", "the O\n"),
-        ("tokens", "a.conll", "\u00a0 O\n\u00a0 B-X\n"),
-        ("tokens", "a.conll", "the\n"),
-        ("repair", "a.tsv", "a\tb\n"),
-        ("repair", "a.tsv", "wrong\tright\nthe\tthe\n"),
-    ],
-)
+@pytest.mark.parametrize("task, name, text", [
+    ("classification", "a.tsv", "text\tlabel\nthe\t1\n"),
+    ("classification", "a.tsv", "a\tb\nthe\t1\n"),
+    ("classification", "a.tsv", "text\tgold_label\nthe\t-\n"),
+    ("classification", "a.tsv", "text\tlabel\nthe\n"),
+    ("tokens", "a.conll", "the O\n"),
+    ("tokens", "a.conll", "\u00a0 O\n\u00a0 B-X\n"),
+    ("tokens", "a.conll", "the\n"),
+    ("repair", "a.tsv", "a\tb\n"),
+    ("repair", "a.tsv", "wrong\tright\nthe\tthe\n"),
+])  # fmt: skip
 def test_what_opens_an_address_is_not_said(tmp_path, tokenizer, task, name, text):
     (tmp_path / f"{name}?token=abc").write_text(text, encoding="utf-8")
     address = f"file://{tmp_path}/{name}?token=abc"
@@ -238,17 +235,14 @@ def words(text):
     return found
 
 
-@pytest.mark.parametrize(
-    "wrong, right, labels",
-    [
-        ("the ship sail", "the ship sail ##s", [0, 0, 3]),
-        ("the ship ##s sail", "the ship sail", [0, 2, 0]),
-        ("the the ship", "the ship", [0, 1, 0]),
-        ("the ship", "the old ship", [0, 0]),
-        ("old red ship", "new ship ##s sail", [5, 1, 1]),
-        ("the ship", "the ship", [0, 0]),
-    ],
-)
+@pytest.mark.parametrize("wrong, right, labels", [
+    ("the ship sail", "the ship sail ##s", [0, 0, 3]),
+    ("the ship ##s sail", "the ship sail", [0, 2, 0]),
+    ("the the ship", "the ship", [0, 1, 0]),
+    ("the ship", "the old ship", [0, 0]),
+    ("old red ship", "new ship ##s sail", [5, 1, 1]),
+    ("the ship", "the ship", [0, 0]),
+])  # fmt: skip
 def test_labels_say_by_how_many_tokens_a_word_is_replaced(wrong, right, labels):
     assert sorted(pair_of(words(wrong), words(right)).labels) == sorted(labels)
     if wrong != "the the ship":  # either of the two is too many

@@ -254,17 +254,14 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
     assert "\x1b" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["m", "--pairs", "x", "--rows", "3"], "--rows is used only with --data"),
-        (["m", "--pairs", "x", "--seq-len", "64"], "--seq-len is used only with --data"),
-        (["m", "--pairs", "x", "--mask-rate", "0.15"], "--mask-rate is used only with --data"),
-        (["m", "--data", "x", "--json", "."], ". is a folder. Name a file"),
-        (["m", "--data", "x", "--json", "/dev/null/x.json"], "Cannot write to /dev/null/x.json: not a dir"),
-        (["./unigram", "--unigram", "x", "--pairs", "x"], "unigram is also the name of the"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (["m", "--pairs", "x", "--rows", "3"], "--rows is used only with --data"),
+    (["m", "--pairs", "x", "--seq-len", "64"], "--seq-len is used only with --data"),
+    (["m", "--pairs", "x", "--mask-rate", "0.15"], "--mask-rate is used only with --data"),
+    (["m", "--data", "x", "--json", "."], ". is a folder. Name a file"),
+    (["m", "--data", "x", "--json", "/dev/null/x.json"], "Cannot write to /dev/null/x.json: not a dir"),
+    (["./unigram", "--unigram", "x", "--pairs", "x"], "unigram is also the name of the"),
+])  # fmt: skip
 def test_bad_words_are_one_sentence(words, message):
     with pytest.raises(UserError) as refused:
         invoke("evaluate", *words)

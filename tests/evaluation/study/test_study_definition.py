@@ -19,24 +19,21 @@ from tests.support.slurm_jobs import program
 from tests.support.study_runs import OVER, kept, run, study_of
 
 
-@pytest.mark.parametrize(
-    "change,words",
-    [
-        ({"over": ["objective=mlm,clm"]}, "Some arms predict tokens from both sides"),
-        ({"over": ["optim.lr=1e-3,-1"]}, "lr=-1: override optim.lr: optim.lr must be more than 0, not -1"),
-        ({"over": ["model.size.hidden=32,33"]}, "hidden=33: override model.size.hidden: model.size: hidden (33)"),
-        ({"over": ["optim.lrr=1"]}, "Did you mean optim.lr?"),
-        ({"over": ["data.train=/nowhere,/none"]}, "train=nowhere: "),
-        ({"over": ["model.size=tiny,{layers: 2, hidden: 128, heads: 2}"]}, "=tiny and size=2-128-2 are the same"),
-        ("data.valid=null", "data.valid is not set"),
-        ("checkpoint.remote=s3://b/r", "checkpoint.remote is the place of one run alone"),
-        ("cluster.nodes=2", "each run of a study trains on one node"),
-        ({"baseline": "s"}, "--baseline s is not one of the arms, which are strategy=token, strategy=span"),
-        ({"pairs_limit": 3}, "--pairs-limit says how many of --pairs are taken"),
-        ({"pairs": "/nowhere.jsonl"}, "--pairs /nowhere.jsonl cannot be read"),
-        ("data.train=/nowhere", "/nowhere"),
-    ],
-)
+@pytest.mark.parametrize("change,words", [
+    ({"over": ["objective=mlm,clm"]}, "Some arms predict tokens from both sides"),
+    ({"over": ["optim.lr=1e-3,-1"]}, "lr=-1: override optim.lr: optim.lr must be more than 0, not -1"),
+    ({"over": ["model.size.hidden=32,33"]}, "hidden=33: override model.size.hidden: model.size: hidden (33)"),
+    ({"over": ["optim.lrr=1"]}, "Did you mean optim.lr?"),
+    ({"over": ["data.train=/nowhere,/none"]}, "train=nowhere: "),
+    ({"over": ["model.size=tiny,{layers: 2, hidden: 128, heads: 2}"]}, "=tiny and size=2-128-2 are the same"),
+    ("data.valid=null", "data.valid is not set"),
+    ("checkpoint.remote=s3://b/r", "checkpoint.remote is the place of one run alone"),
+    ("cluster.nodes=2", "each run of a study trains on one node"),
+    ({"baseline": "s"}, "--baseline s is not one of the arms, which are strategy=token, strategy=span"),
+    ({"pairs_limit": 3}, "--pairs-limit says how many of --pairs are taken"),
+    ({"pairs": "/nowhere.jsonl"}, "--pairs /nowhere.jsonl cannot be read"),
+    ("data.train=/nowhere", "/nowhere"),
+])  # fmt: skip
 def test_a_study_that_could_not_be_one_is_refused(config, change, words):
     with pytest.raises(UserError, match=re.escape(words)):
         study_of(config, change) if isinstance(change, str) else study_of(config, **change)
@@ -174,24 +171,21 @@ def test_the_grid_names_each_arm_and_keeps_its_overrides():
     assert [*grid(["optim.lr=1", "phases.end.optim.lr=2"])] == ["optim.lr=1,phases.end.optim.lr=2"]
 
 
-@pytest.mark.parametrize(
-    "over,words",
-    [
-        (["optim.lr"], "--over optim.lr: write a key of the config and its values, as in optim.lr=1e-3,3e-3"),
-        (["optim.lr="], "write a key of the config"),
-        (["optim.lr=1,[2"], "values 'optim.lr=1,[2': line 1 is not valid YAML"),
-        (["optim.lr=1,1.0"], "--over optim.lr: give each of its values once"),
-        (["optim.lr=1", "optim.lr=2"], "--over optim.lr: give each key once"),
-        (["model.size.hidden=8", "model.size=tiny"], "--over model.size: give each key once, and no key inside"),
-        (["model.size=tiny", "model.size.hidden=8"], "model.size.hidden: give each key once, and no key inside"),
-        (["model.init=a b,a-b"], "init=a-b would name two arms"),
-        ([f"optim.lr=1{400 * '0'},1{401 * '0'}"], "would name two arms"),
-        (["run.seed=1,2"], "--over run.seed: the study names and seeds the runs. Write --seeds N"),
-        (["track.uri=none"], "--over track.uri: it does not change a model"),
-        (["data={}"], "--over data: all arms are compared by one held-out data set"),
-        (["eval.masks=own"], "--over eval.masks: all arms are measured in the same way"),
-    ],
-)
+@pytest.mark.parametrize("over,words", [
+    (["optim.lr"], "--over optim.lr: write a key of the config and its values, as in optim.lr=1e-3,3e-3"),
+    (["optim.lr="], "write a key of the config"),
+    (["optim.lr=1,[2"], "values 'optim.lr=1,[2': line 1 is not valid YAML"),
+    (["optim.lr=1,1.0"], "--over optim.lr: give each of its values once"),
+    (["optim.lr=1", "optim.lr=2"], "--over optim.lr: give each key once"),
+    (["model.size.hidden=8", "model.size=tiny"], "--over model.size: give each key once, and no key inside"),
+    (["model.size=tiny", "model.size.hidden=8"], "model.size.hidden: give each key once, and no key inside"),
+    (["model.init=a b,a-b"], "init=a-b would name two arms"),
+    ([f"optim.lr=1{400 * '0'},1{401 * '0'}"], "would name two arms"),
+    (["run.seed=1,2"], "--over run.seed: the study names and seeds the runs. Write --seeds N"),
+    (["track.uri=none"], "--over track.uri: it does not change a model"),
+    (["data={}"], "--over data: all arms are compared by one held-out data set"),
+    (["eval.masks=own"], "--over eval.masks: all arms are measured in the same way"),
+])  # fmt: skip
 def test_what_is_no_arm_is_refused(over, words):
     with pytest.raises(UserError, match=re.escape(words)):
         grid(over)
@@ -249,24 +243,21 @@ def test_a_dry_run_tells_arms_and_steps_writes_nothing_and_refuses_what_the_stud
 TASK = "--task classification --train rows --valid rows"
 
 
-@pytest.mark.parametrize(
-    "options,words",
-    [
-        (["--pairs", "rows"], "rows, line 1 is not JSON"),
-        (["--pairs", "pairs"], None),
-        (["--pairs", "long"], "long: a sentence has 42 tokens, and the model takes 32"),
-        (["--pairs", "long", "--pairs-limit", "1"], None),
-        (["--finetune", TASK], None),
-        (["--finetune", "--task classification --train rows --valid pairs"], "has no column"),
-        (["--finetune", f"{TASK} 'a"], "cannot be split into options (No closing quotation)"),
-        (["--finetune", f"{TASK} --limt 3"], "--finetune: No such option: --limt (Possible options: "),
-        (["--finetune", f"{TASK} --out=there"], "--finetune: --out is set by the study. Remove it from --finetune"),
-        (["--finetune", f"{TASK} --columns text"], "--columns text is not TEXT,LABEL"),
-        (["--finetune", f"{TASK} --lr 0"], "--lr must be more than 0 and finite, not 0."),
-        (["--finetune", f"{TASK} --lr inf"], "--lr must be more than 0 and finite, not inf."),
-        (["--finetune", f"{TASK} --dropout 1"], "--dropout must be 0 or more and less than 1, not 1."),
-    ],
-)
+@pytest.mark.parametrize("options,words", [
+    (["--pairs", "rows"], "rows, line 1 is not JSON"),
+    (["--pairs", "pairs"], None),
+    (["--pairs", "long"], "long: a sentence has 42 tokens, and the model takes 32"),
+    (["--pairs", "long", "--pairs-limit", "1"], None),
+    (["--finetune", TASK], None),
+    (["--finetune", "--task classification --train rows --valid pairs"], "has no column"),
+    (["--finetune", f"{TASK} 'a"], "cannot be split into options (No closing quotation)"),
+    (["--finetune", f"{TASK} --limt 3"], "--finetune: No such option: --limt (Possible options: "),
+    (["--finetune", f"{TASK} --out=there"], "--finetune: --out is set by the study. Remove it from --finetune"),
+    (["--finetune", f"{TASK} --columns text"], "--columns text is not TEXT,LABEL"),
+    (["--finetune", f"{TASK} --lr 0"], "--lr must be more than 0 and finite, not 0."),
+    (["--finetune", f"{TASK} --lr inf"], "--lr must be more than 0 and finite, not inf."),
+    (["--finetune", f"{TASK} --dropout 1"], "--dropout must be 0 or more and less than 1, not 1."),
+])  # fmt: skip
 def test_what_models_are_evaluated_on_is_read_before_anything_is_trained(config, tmp_path, monkeypatch, options, words):
     monkeypatch.chdir(tmp_path)
     tiny_tokenizer(Path(yaml.safe_load(config.read_text())["data"]["train"]) / "tokenizer")

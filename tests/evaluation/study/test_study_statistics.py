@@ -92,16 +92,13 @@ def test_arms_are_compared_by_the_seeds_that_all_have():
     assert verdict_of({}, True) is None
 
 
-@pytest.mark.parametrize(
-    "own,left_out,n",
-    [
-        ({1}, ("d",), 4),  # whose only value would be the best
-        ({1, 2}, ("d",), 4),
-        ({1, 2, 3}, (), 3),
-        ({7}, ("d",), 4),
-        ({1, 2, 3, 4, 5}, (), 4),  # as while the runs of one more seed are made
-    ],
-)
+@pytest.mark.parametrize("own,left_out,n", [
+    ({1}, ("d",), 4),  # whose only value would be the best
+    ({1, 2}, ("d",), 4),
+    ({1, 2, 3}, (), 3),
+    ({7}, ("d",), 4),
+    ({1, 2, 3, 4, 5}, (), 4),  # as while the runs of one more seed are made
+])  # fmt: skip
 def test_an_arm_with_few_seeds_keeps_no_others_from_being_compared(own, left_out, n):
     found = verdict_of(NOISE | {"d": dict.fromkeys(own, 1.0)}, higher_is_better=False)
     assert (found.left_out, found.seeds) == (left_out, n)
