@@ -1,6 +1,5 @@
 """Merging models: weights, the mean, the model card, and models that do not fit together."""
 
-import itertools
 import json
 from pathlib import Path
 
@@ -98,30 +97,18 @@ def test_another_buffer_is_refused(tmp_path):
         merged(folders, [0.5, 0.5])
 
 
-def test_uniform_and_moving_average():
-    assert merge_weights("uniform", [1, 2, 9, None], 0.9) == [0.25] * 4
-    ema = np.array(merge_weights("ema", [5, 6, 7], 0.5))
-    np.testing.assert_allclose(ema, np.array([1, 2, 4]) / 7, rtol=1e-15)
-
-
-@pytest.mark.parametrize("steps", [range(100, 141), [100, 110, 111, 125, 140]], ids=["each step", "few"])
-def test_linear_decay_is_a_decay_of_the_updates(steps):
-    """Between checkpoints, all updates get the mean of their factors."""
-    steps = list(steps)
-    rng = np.random.default_rng(0)
-    updates = rng.normal(size=(steps[-1], 3))  # of steps 1, 2, ...
-    path = np.concatenate([np.zeros((1, 3)), updates.cumsum(axis=0)])  # after 0, 1, ... steps
-    merge = np.array(merge_weights("linear-decay", steps, 0.9)) @ path[steps]
-    factors = 1 - (np.arange(steps[-1] - steps[0]) + 0.5) / (steps[-1] - steps[0])  # in the middle of each step
-    for start, end in itertools.pairwise(steps):
-        factors[start - steps[0] : end - steps[0]] = factors[start - steps[0] : end - steps[0]].mean()
-    decayed = path[steps[0]] + factors @ updates[steps[0] :]
-    np.testing.assert_allclose(merge, decayed, rtol=1e-12)
-
-
-@pytest.mark.parametrize("steps", [[None, None, None], [4, None, 9], [9, 8, 1], [4, 4, 9]])
-def test_models_without_steps_in_order_are_evenly_spaced(steps):
-    assert merge_weights("linear-decay", steps, 0.9) == [0.25, 0.5, 0.25]
+@pytest.mark.parametrize(
+    ("kind", "steps", "wanted"),
+    [
+        ("uniform", [1, 2, 9, None], [1 / 4, 1 / 4, 1 / 4, 1 / 4]),
+        ("ema", [5, 6, 7], [1 / 7, 2 / 7, 4 / 7]),
+        ("linear-decay", [4, 6, 10], [1 / 6, 1 / 2, 1 / 3]),  # updates get 5/6 up to step 6, then 1/3 on average
+        *(("linear-decay", steps, [1 / 4, 1 / 2, 1 / 4]) for steps in ([None] * 3, [4, None, 9], [9, 8, 1], [4, 4, 9])),
+    ],
+)
+def test_weights_of_models(kind, steps, wanted):
+    """Models without steps in order are evenly spaced."""
+    np.testing.assert_allclose(merge_weights(kind, steps, 0.5), wanted, rtol=1e-12)
 
 
 @pytest.fixture
@@ -132,15 +119,6 @@ def run(tmp_path) -> Path:
         (folder.checkpoints / name).mkdir(parents=True)
     folder.journal.touch()
     return folder.path
-
-
-def test_a_range_takes_the_checkpoints_of_these_steps(run):
-    parts = merge_parts(f"{run}@200..400", None)
-    assert [part.step for part in parts] == [200, 400]
-    assert [part.folder for part in parts] == [run / "exports" / step_name(step) for step in (200, 400)]
-    assert len(merge_parts(f"{run}@0..9999", View.CAUSAL)) == 3
-    (part,) = merge_parts(str(run / "checkpoints" / step_name(600)), View.CAUSAL)
-    assert part.folder == run / "exports" / "step-00000600-causal"
 
 
 @pytest.mark.parametrize(
