@@ -1,11 +1,10 @@
-"""Gradients in 16 bits are summed in fp32, and fp16's loss scale is lowered and resumed."""
+"""fp16's loss scale is lowered and resumed."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
@@ -13,30 +12,10 @@ from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.engine import Engine, layout_of
 from tests.support.checkpoints import write_parts
-from tests.support.engine_steps import STEPS, config, full_state, model, rank_batches, record, step_gradients, take_step
+from tests.support.engine_steps import STEPS, config, full_state, model, rank_batches, record, take_step
 from tests.support.ranks import check_on_ranks
 
 ZERO = {"1": "2", "2": "3-cpu", "3": "1", "1-cpu": "3", "2-cpu": "1", "3-cpu": "2"}  # and where each is resumed
-
-
-def repeated_gradients(zero: str, times: int) -> dict[str, np.ndarray]:
-    """Of one micro-batch of each rank, `times` over."""
-    engine = Engine(config("bf16", zero), model())
-    total = engine.total
-    engine.total = lambda counts: total([count / times for count in counts])  # type: ignore[method-assign]
-    gradients = step_gradients(engine, [rank_batches(0)[0]] * times, lr=0.0)
-    engine.release()
-    return {name: value for name, value in gradients.items() if name not in ("loss", "norm")}
-
-
-def check_sums() -> None:
-    """Three times the same gradient is three times that gradient: bf16 has too few bits for it, fp32 enough."""
-    for zero in ZERO:
-        once, thrice = repeated_gradients(zero, 1), repeated_gradients(zero, 3)
-        for name, value in once.items():
-            np.testing.assert_allclose(thrice[name], 3 * value, rtol=1e-6, err_msg=f"ZeRO {zero}, {name}")
-        low = sum(float(np.abs(torch.tensor(3 * v).bfloat16().float().numpy() - 3 * v).sum()) for v in once.values())
-        assert low > 0, "a sum in bf16 would pass"
 
 
 def fp16(zero: str) -> Config:
@@ -61,8 +40,7 @@ def check_scale(folder: str) -> None:
         engine = Engine(fp16(zero), model())
         start = full_state(engine, None)
         assert not np.isfinite(take(engine, 0)), f"ZeRO {zero}: a loss scale of 2**28 does not overflow"
-        for name, value in full_state(engine, None).items():
-            assert np.array_equal(value, start[name]), f"ZeRO {zero}: {name} has changed in a step that was skipped"
+        np.testing.assert_equal(full_state(engine, None), start, err_msg=f"ZeRO {zero}: of a step that was skipped")
         assert scaler(engine)["cur_scale"] == 2**27, zero
         for number in range(20):
             if np.isfinite(take(engine, number % len(STEPS))):
@@ -80,14 +58,8 @@ def check_scale(folder: str) -> None:
             resumed = Engine(fp16(stage), model())
             resumed.load(saved)
             assert scaler(resumed) == before, f"ZeRO {zero} -> {stage}: another loss scale"
-            for name, value in record(resumed).items():
-                assert np.array_equal(value, weights[name]), f"ZeRO {zero} -> {stage}: {name} differs"
+            np.testing.assert_equal(record(resumed), weights, err_msg=f"ZeRO {zero} -> {stage}")
             resumed.release()
-
-
-@pytest.mark.slow
-def test_sums_of_gradients():
-    check_on_ranks(check_sums, 2)
 
 
 @pytest.mark.slow
