@@ -53,8 +53,7 @@ def check_bits() -> None:
                 overlapped.checkpoint_layers()
             values, weights = trained(config(precision, optimizer), overlapped)
             assert values == wanted, f"{precision} {optimizer}: {values}, not {wanted}"
-            for name, value in plain_weights.items():
-                assert np.array_equal(weights[name], value), f"{precision} {optimizer}: {name}"
+            np.testing.assert_equal(weights, plain_weights, err_msg=f"{precision} {optimizer}")
 
 
 class Trace:
