@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -33,11 +34,7 @@ def first(batches, number):
     return list(itertools.islice(iter(batches), number))
 
 
-def assert_equal(some, others):
-    assert len(some) == len(others)
-    for one, other in zip(some, others, strict=True):
-        assert one.keys() == other.keys()
-        assert all(torch.equal(one[name], other[name]) for name in one)
+assert_equal = partial(torch.testing.assert_close, rtol=0, atol=0)  # the same batches
 
 
 @pytest.mark.parametrize("rows", ["packed", "padded"])
@@ -154,11 +151,9 @@ def test_a_packed_document_is_predicted_as_alone(data, name):
     assert compared > 4
 
 
-def test_what_cannot_work_is_refused(data, tmp_path):
+def test_what_cannot_work_is_refused(data):
     with pytest.raises(UserError, match=r"masking\.rate follows a schedule.*give steps"):
         stream(data, masking={"rate": {"schedule": "linear", "start": 0.3, "end": 0.1}})
-    with pytest.raises(UserError, match="nowhere"):
-        MaskedStream(str(tmp_path / "nowhere"), 4)
     with pytest.raises(UserError, match=r"masking\.ratio"):
         stream(data, masking={"ratio": 0.3})
     with pytest.raises(UserError, match="persistent_workers"):

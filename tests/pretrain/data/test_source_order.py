@@ -152,23 +152,20 @@ def test_a_run_that_may_resume_with_other_shares_goes_on_at_the_next_start(tmp_p
     def weighted(en: int) -> object:
         return [{"path": path, "sources": {"en": en, "de": 1, "eu": 1}}]
 
-    plain, by_weight = configured(path, None), configured(weighted(1), {"train": weighted(2)})
-    by_size = configured(path, {"temperature": 3}, data__temperature=2)
+    plain, before = configured(path, None), configured(weighted(1), {"train": weighted(2)})
     position = typed(MixturePosition, {"dealt": 320, "sources": [{"epoch": 0, "window": 20, "row": 3}]})
     next_start = typed(MixturePosition, {"dealt": 320, "sources": [{"epoch": 1}]})
-    for before, *changed in (
-        (by_weight, plain, configured(weighted(5), {"train": weighted(2)}), configured(weighted(1), {"seq_len": 16})),
-        (by_size, plain, configured(path, {"temperature": 4}, data__temperature=2)),
-    ):
-        state = checkpoint_state(before, Sources.open(before), ResumeState(40, position))
-        saved = Checkpoint(tmp_path, 40, json.loads(json.dumps(state)), {})
-        assert start_state(saved, before, Sources.open(before)).position == position
-        for now in changed:
-            sources = Sources.open(now)
-            assert start_state(saved, now, sources).position == next_start
-            loader = Loader.for_training(now, sources, BatchStage.of_run(now, 1), rank=0)
-            assert len(loader.step(40, next_start).batches) == 1
-            loader.close()
+    state = checkpoint_state(before, Sources.open(before), ResumeState(40, position))
+    saved = Checkpoint(tmp_path, 40, json.loads(json.dumps(state)), {})
+    assert start_state(saved, before, Sources.open(before)).position == position
+    changed = configured(weighted(5), {"train": weighted(2)}), configured(weighted(1), {"seq_len": 16})
+    by_size = configured(path, {"temperature": 4}, data__temperature=2)
+    for now in (plain, *changed, by_size):
+        sources = Sources.open(now)
+        assert start_state(saved, now, sources).position == next_start
+        loader = Loader.for_training(now, sources, BatchStage.of_run(now, 1), rank=0)
+        assert len(loader.step(40, next_start).batches) == 1
+        loader.close()
 
 
 def test_held_out_rows_of_a_source_hold_nothing_else(tmp_path):

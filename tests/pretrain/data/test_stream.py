@@ -206,16 +206,6 @@ def test_masks_of_a_row_differ_between_epochs_and_sources():
     assert len({tuple(original(batch)) for batch in batches}) == 1
 
 
-@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40))
-def test_quotas_are_the_shares_to_within_a_row(weights):
-    rows = Quotas.of(weights, PERIOD).rows
-    shares = np.array(weights) / sum(weights) * PERIOD
-    assert rows.sum() == PERIOD
-    assert (rows >= 1).all()
-    if (shares >= 1).all():
-        assert np.abs(rows - shares).max() < 1
-
-
 def test_each_period_deals_the_quotas():
     mixture = loader(1, sources=SOURCES * 2, weights=(5, 1, 2, 0.0001)).mixture
     wanted = Quotas.of((5, 1, 2, 0.0001), PERIOD).rows
@@ -312,20 +302,6 @@ def test_held_out_rows_end_with_the_first_epoch():
     assert sorted(tokens[tokens >= 5].tolist()) == list(range(5, 5 + np.sum(BLOCKS)))
 
 
-def test_prefetcher_yields_the_loader_s_steps_in_order():
-    one, before = loader(1), set(threading.enumerate())
-    start = one.mixture.start()
-    prefetcher = Prefetcher(loader(1), 0, start, lambda step: step)
-    position = start
-    for steps_done in range(5):
-        wanted, found = one.step(steps_done, position), prefetcher.next()
-        assert (found.before, found.after) == (wanted.before, wanted.after)
-        np.testing.assert_array_equal(found.batches[0].tokens, wanted.batches[0].tokens)
-        position = found.after
-    prefetcher.close()
-    assert not [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("prefetch")]
-
-
 def test_what_the_loader_raises_comes_out_of_the_prefetcher():
     broken = loader(1, sources=[MemoryBlocks(BLOCKS, damaged=range(11))], weights=(1,))
     prefetcher = Prefetcher(broken, 0, broken.mixture.start(), lambda step: step)
@@ -396,15 +372,26 @@ def test_two_windows_a_source_stay_in_memory_at_most():
     assert len(alive) <= 4, "of each source the latest, and the one after it"
 
 
-def test_the_prefetcher_runs_a_few_steps_ahead_and_closes_its_loader():
-    one, built = loader(1), []
-    prefetcher = Prefetcher(one, 0, one.mixture.start(), built.append)
-    prefetcher.next()
+def test_the_prefetcher_yields_the_loader_s_steps_a_few_ahead_and_closes_it():
+    one, ahead, before = loader(1), loader(1), set(threading.enumerate())
+    position, built = one.mixture.start(), []
+
+    def use(step: LoaderStep) -> LoaderStep:
+        built.append(step)
+        return step
+
+    prefetcher = Prefetcher(ahead, 0, position, use)
+    for steps_done in range(5):
+        wanted, found = one.step(steps_done, position), prefetcher.next()
+        assert (found.before, found.after) == (wanted.before, wanted.after)
+        np.testing.assert_array_equal(found.batches[0].tokens, wanted.batches[0].tokens)
+        position = found.after
     time.sleep(0.3)
-    assert 1 <= len(built) <= 1 + 2 + 1
+    assert 5 <= len(built) <= 5 + 2 + 1
     prefetcher.close()
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("prefetch")]
     with pytest.raises(RuntimeError, match="shutdown"):
-        one.mixture.streams[0].reader.read([0, 1], [Space(np.empty(0), None), Space(np.empty(0), None)])
+        ahead.mixture.streams[0].reader.read([0, 1], [Space(np.empty(0), None), Space(np.empty(0), None)])
 
 
 def test_a_loader_that_hangs_does_not_keep_the_prefetcher_from_closing(monkeypatch):
