@@ -48,7 +48,6 @@ from tests.support.configs import LEAST, refusal
         ("optim.betas=[0.9]", "optim.betas must be a list of 2 values, not 1."),
         ("optim.betas=[0.9, 1.5]", "optim.betas.1 must be less than 1, not 1.5."),
         ("zero.stage=4", "zero.stage must be 0, 1, 2 or 3, not 4."),
-        ("masking.rate=1", "masking.rate must be less than 1, not 1."),
         ("run.allow_changes=perhaps", "run.allow_changes must be true or false, not 'perhaps'."),
         ("run.seed=-1", "run.seed must be 0 or more, not -1."),
         ("run.dir=s3://bucket/run", "run.dir: s3://bucket/run is a URL; name a local folder, and copies go to"),

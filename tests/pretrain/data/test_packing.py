@@ -150,11 +150,3 @@ def test_rows_are_shuffled_by_the_random_numbers(mode):
     assert not np.array_equal(rows.piece_start, other.piece_start)
     again = packed(lengths, 512, mode)
     assert np.array_equal(rows.piece_start, again.piece_start)
-
-
-@pytest.mark.parametrize("mode", ["best_fit", "concat"])
-def test_companions_in_a_row_come_from_anywhere(mode):
-    lengths = np.full(20_000, 30)
-    rows = packed(lengths, 128, mode)
-    first, second = rows.piece_start[rows.row_starts[:-1]], rows.piece_start[rows.row_starts[:-1] + 1]
-    assert abs(np.corrcoef(first, second)[0, 1]) < 0.05

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pretrain.engine import LossSums, StepOutput, StepSums, slow_precision
+from pretrain.engine import StepSums, slow_precision
 from pretrain.engine.deepspeed_state import all_finite, own_share
 from pretrain.engine.flat_gradients import FlatGradients
 
@@ -23,12 +23,6 @@ def test_sums_of_ranks_are_sums_of_each_number():
     doubled |= {name: tuple(2 * value for value in values) for name, values in OF_EACH.items()}
     assert StepSums.unpack(total.tolist(), OBJECTIVES) == replace(SUMS, **doubled)
     assert StepSums.packed_weights(total, OBJECTIVES).tolist() == [5.0, 18.0]
-
-
-def test_the_values_of_a_step_are_unpacked():
-    losses = LossSums(2.5, 3.0, 5.0, 2.5), LossSums(1.5, 4.0, 9.0, 9.0)
-    values = [2.5, 1.5, 3.0, 4.0, 0.75, 0.0, *SUMS.pack()]
-    assert StepOutput.unpack(values, OBJECTIVES) == StepOutput(losses, 0.75, 0.0, SUMS)
 
 
 def squares(*parts: torch.Tensor) -> torch.Tensor:
