@@ -56,9 +56,7 @@ def test_missing_files_and_an_altered_index(dataset):
     assert any(problem.startswith(f"{altered.name}: SHA-256") for problem in verify_data_set(dataset.path))
 
 
-@pytest.mark.parametrize(
-    "id, message", [(0, "1 pad tokens"), (4, "1 mask tokens"), (1000, "id 1000 is not in the voc")]
-)
+@pytest.mark.parametrize("id, message", [(0, "1 pad tokens"), (4, "1 mask tokens"), (1000, "id 1000 is not in the")])
 def test_ids_that_do_not_belong(tmp_path, id, message):
     dataset = make_dataset(tmp_path / "set", [[7, 8, id, 9]])
     assert [p for p in verify_data_set(dataset.path) if message in p] == list(verify_data_set(dataset.path)) != []

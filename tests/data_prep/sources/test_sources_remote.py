@@ -1,22 +1,21 @@
-"""Input search, unsupported files, URLs, and the cache of remote files, with real servers and several processes."""
+"""Input search, URLs, and the cache of remote files, with real servers and several processes."""
 
 import gzip
 import io
 import os
-import subprocess
-import sys
+import zipfile
 from pathlib import Path
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.registry import known_implementations
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import RemoteVersion, shown
 from data_prep.sources import examine, find_inputs
 from data_prep.sources.input_types import compression_of, kind_of
-from data_prep.sources.resolve_inputs import how_to_convert
 from data_prep.storage import Cache
 from tests.support.hub_server import Repository, Store, serving_hub
 from tests.support.prep import jsonl, whole
@@ -197,16 +196,12 @@ def test_a_version_is_no_pattern(cache):
 
 
 def test_missing_packages_and_protocols_are_named(monkeypatch):
-    from fsspec.registry import known_implementations
-
     monkeypatch.setitem(known_implementations, "gone", {"class": "gone_fs.FileSystem", "err": "Install gone_fs"})
     with pytest.raises(UserError, match=r"gone://b/a\.jsonl cannot be opened: Install gone_fs"):
         find_inputs(["gone://b/a.jsonl"])
 
 
 def test_other_file_systems_and_chained_urls(tmp_path, cache):
-    import zipfile
-
     memory = fsspec.filesystem("memory")
     memory.pipe({"/corpus/a.jsonl": jsonl(["a"]), "/corpus/b/c.txt": b"c", "/corpus/b/notes.md": b"x"})
     try:
@@ -300,68 +295,3 @@ def test_files_in_use_are_not_removed(web, tmp_path):
         assert len(list(cache.entries.iterdir())) == 2
     with pytest.raises(UserError, match=r"has 2501 bytes or more, and the cache .* may hold 2500"), use("big"):
         pass
-
-
-# Unsupported files: the message shows a command that converts them, and the command works
-
-
-@pytest.mark.parametrize(("name", "command"), [
-    ("a b.docx", "pandoc 'a b.docx' -t plain --wrap=none -o 'a b'.txt"),
-    ("book.pdf", "pip install pymupdf && pymupdf gettext -mode simple book.pdf"),
-    ("a.txt.xz", "xz -dc a.txt.xz | gzip > a.txt.gz"),
-    ("a.jsonl.bz2", "bzip2 -dc a.jsonl.bz2 | gzip > a.jsonl.gz"),
-    ("a.tar.gz", "tar -xf a.tar.gz"),
-    ("a.ndjson", "mv a.ndjson a.jsonl"),
-    ("A.TXT", "mv A.TXT A.txt"),
-    ("README", "mv README README.txt"),
-])  # fmt: skip
-def test_commands(name, command):
-    assert how_to_convert(name).endswith(f": {command}")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "rows"),
-    [
-        ("t.csv", 'id,text\n1,"Hello, ""you""\nsecond"\n', [{"id": 1, "text": 'Hello, "you"\nsecond'}]),
-        ("it's $HOME `x`.tsv", "text\tid\na b\t1\n", [{"text": "a b", "id": 1}]),
-        ("list.json", '[{"text": "a"}, {"text": "b"}]', [{"text": "a"}, {"text": "b"}]),
-    ],
-)
-def test_tables_become_inputs(name, content, rows, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path(name).write_text(content)
-    with pytest.raises(UserError, match=r"is not supported\..*: python -c ") as caught:
-        find_inputs([name])
-    command = str(caught.value).partition(": python ")[2]
-    subprocess.run(["sh", "-c", f"{sys.executable} {command}"], check=True)
-    (source,) = find_inputs([Path(name).with_suffix(".parquet")])
-    table: pa.Table = pq.read_table(source.location)
-    assert table.to_pylist() == rows
-
-
-@pytest.mark.parametrize(("value", "wanted"), [
-    ("docs", "No input file in the folder docs, but files of other types, such as a.pdf: .pdf is not"),
-    ("none", "No input file in the folder none: it is empty. Name files of text, or a folder with some."),
-    ("text.jsnl", "No input file at text.jsnl (working directory: {cwd}). Did you mean text.jsonl?"),
-    ("there/text.jsonl", "No input file at there/text.jsonl (working directory: {cwd}). Name a file, a folder,"),
-    ("*.parquet", "No input file at *.parquet (working directory: {cwd})."),
-    ("x.doc", "x.doc: .doc is not supported. Inputs end in .jsonl, .txt, .fasta or .fa (also with"),
-])  # fmt: skip
-def test_no_input(value, wanted, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("docs/a.pdf", "docs/b.html", "none/.hidden", "text.jsonl", "x.doc"):
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).touch()
-    with pytest.raises(UserError) as caught:
-        find_inputs([value])
-    assert wanted.format(cwd=tmp_path) in str(caught.value)
-
-
-def test_messages_of_long_paths_are_short(tmp_path):
-    folder = tmp_path / ("long" * 20)
-    folder.mkdir()
-    (folder / "table.csv").touch()
-    with pytest.raises(UserError) as caught:
-        find_inputs([folder / "table.csv"])
-    assert "in its folder: python -c" in str(caught.value)
-    assert len(str(caught.value)) < 300

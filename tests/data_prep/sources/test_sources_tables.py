@@ -1,11 +1,16 @@
-"""Parquet files and data sets of the Hub: documents by units; damaged and unsuitable tables."""
+"""Parquet files and data sets of the Hub: documents by units; damaged and unsuitable tables.
+
+The message for an unsupported input file shows a command that converts it, and the command works.
+"""
 
 import itertools
 import json
 import random
 import subprocess
 import sys
+from pathlib import Path
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +18,7 @@ import pytest
 from data_prep.common.errors import UserError
 from data_prep.sources import Options, RowReader, SourceInput, SourceRow, examine, find_inputs
 from data_prep.sources.parquet_tables import batch_rows
+from data_prep.sources.resolve_inputs import how_to_convert
 from data_prep.storage import Cache
 from tests.support.forked import ROOT
 
@@ -173,8 +179,6 @@ def test_a_document_over_the_limit(tmp_path):
 
 
 def test_save_to_disk(tmp_path):
-    import datasets
-
     data = datasets.Dataset.from_dict({"text": TEXTS})
     for name in ("saved", "50%20x a?b"):
         data.save_to_disk(str(tmp_path / name), num_shards=2)
@@ -195,8 +199,6 @@ def test_save_to_disk(tmp_path):
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A folder laid out like a data set of the Hub: jsonl files in two splits."""
-    import datasets
-
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     datasets.disable_progress_bars()
     folder = tmp_path / "set"
@@ -268,3 +270,65 @@ def test_no_flipped_bit_of_a_parquet_file_ends_the_process(tmp_path):
     pq.write_table(pa.table({"text": ["a", "b"]}), path)
     done = subprocess.run([sys.executable, "-c", FLIPS, path], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("name", "command"), [
+    ("a b.docx", "pandoc 'a b.docx' -t plain --wrap=none -o 'a b'.txt"),
+    ("book.pdf", "pip install pymupdf && pymupdf gettext -mode simple book.pdf"),
+    ("a.txt.xz", "xz -dc a.txt.xz | gzip > a.txt.gz"),
+    ("a.jsonl.bz2", "bzip2 -dc a.jsonl.bz2 | gzip > a.jsonl.gz"),
+    ("a.tar.gz", "tar -xf a.tar.gz"),
+    ("a.ndjson", "mv a.ndjson a.jsonl"),
+    ("A.TXT", "mv A.TXT A.txt"),
+    ("README", "mv README README.txt"),
+])  # fmt: skip
+def test_commands(name, command):
+    assert how_to_convert(name).endswith(f": {command}")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        ("t.csv", 'id,text\n1,"Hello, ""you""\nsecond"\n', [{"id": 1, "text": 'Hello, "you"\nsecond'}]),
+        ("it's $HOME `x`.tsv", "text\tid\na b\t1\n", [{"text": "a b", "id": 1}]),
+        ("list.json", '[{"text": "a"}, {"text": "b"}]', [{"text": "a"}, {"text": "b"}]),
+    ],
+)
+def test_tables_become_inputs(name, content, rows, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(content)
+    with pytest.raises(UserError, match=r"is not supported\..*: python -c ") as caught:
+        find_inputs([name])
+    command = str(caught.value).partition(": python ")[2]
+    subprocess.run(["sh", "-c", f"{sys.executable} {command}"], check=True)
+    (source,) = find_inputs([Path(name).with_suffix(".parquet")])
+    table: pa.Table = pq.read_table(source.location)
+    assert table.to_pylist() == rows
+
+
+@pytest.mark.parametrize(("value", "wanted"), [
+    ("docs", "No input file in the folder docs, but files of other types, such as a.pdf: .pdf is not"),
+    ("none", "No input file in the folder none: it is empty. Name files of text, or a folder with some."),
+    ("text.jsnl", "No input file at text.jsnl (working directory: {cwd}). Did you mean text.jsonl?"),
+    ("there/text.jsonl", "No input file at there/text.jsonl (working directory: {cwd}). Name a file, a folder,"),
+    ("*.parquet", "No input file at *.parquet (working directory: {cwd})."),
+    ("x.doc", "x.doc: .doc is not supported. Inputs end in .jsonl, .txt, .fasta or .fa (also with"),
+])  # fmt: skip
+def test_no_input(value, wanted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("docs/a.pdf", "docs/b.html", "none/.hidden", "text.jsonl", "x.doc"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).touch()
+    with pytest.raises(UserError) as caught:
+        find_inputs([value])
+    assert wanted.format(cwd=tmp_path) in str(caught.value)
+
+
+def test_messages_of_long_paths_are_short(tmp_path):
+    folder = tmp_path / ("long" * 20)
+    folder.mkdir()
+    (folder / "table.csv").touch()
+    with pytest.raises(UserError) as caught:
+        find_inputs([folder / "table.csv"])
+    assert "in its folder: python -c" in str(caught.value)
+    assert len(str(caught.value)) < 300

@@ -92,9 +92,7 @@ def test_only_a_text_with_a_new_letter_is_left_to_the_library(tokenizers, corpus
     encoder, note = made.encoders.choose([*corpus[:5], new])
     assert (encoder.name, note) == ("gigatoken", "")
     whole = HuggingFaceEncoder.encode_chunk
-    monkeypatch.setattr(
-        HuggingFaceEncoder, "encode_chunk", lambda self, texts: left.extend(texts) or whole(self, texts)
-    )
+    monkeypatch.setattr(HuggingFaceEncoder, "encode_chunk", lambda self, some: left.extend(some) or whole(self, some))
     for texts in ([*corpus[:3], new, "", *corpus[3:5], new], [new], ["", new]):
         left.clear()
         check(made, encoder, texts, follows=True)
@@ -202,9 +200,6 @@ def test_the_prefix_tells_word_starts_only_where_no_word_can_begin_with_it(token
     state["added_tokens"].append(state["added_tokens"][0] | {"id": 1500, "content": "##mark", "special": False})
     (tmp_path / "tokenizer.json").write_text(json.dumps(state))
     assert describe_tokenizer(tmp_path).continuation_prefix is None
-
-
-# Fast packages
 
 
 @pytest.fixture

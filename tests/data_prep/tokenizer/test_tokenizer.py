@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, EsmTokenizer
 
 from data_prep.common.errors import UserError
 from data_prep.sources import Options, find_inputs
@@ -58,8 +59,6 @@ def test_no_file_behind_a_link_is_copied(folders, tmp_path):
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_transformers_loads_it(folders, kind):
-    from transformers import AutoTokenizer
-
     info = describe_tokenizer(folders[kind])
     tokenizer = AutoTokenizer.from_pretrained(folders[kind])
     assert info.special_ids == {n: getattr(tokenizer, f"{n}_token_id") for n in ("pad", "unk", "cls", "sep", "mask")}
@@ -140,8 +139,6 @@ ESM = [*["<cls>", "<pad>", "<eos>", "<unk>"], *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<
 
 @pytest.mark.parametrize("config", [None, {"tokenizer_class": "EsmTokenizer", "eos_token": "<eos>"}])
 def test_the_vocabulary_of_esm_is_converted(tmp_path, config):
-    from transformers import AutoTokenizer, EsmTokenizer
-
     given = tmp_path / "esm"
     given.mkdir()
     (given / "vocab.txt").write_text("".join(f"{token}\n" for token in ESM))
@@ -159,15 +156,13 @@ def test_the_vocabulary_of_esm_is_converted(tmp_path, config):
 
 
 def test_the_advice_for_a_slow_tokenizer_works(tmp_path, monkeypatch):
-    import transformers
-
     monkeypatch.chdir(tmp_path)
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow/vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nriver\n##s\n")
     (tmp_path / "slow/tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
     with pytest.raises(UserError, match=r'AutoTokenizer.from_pretrained\("slow"\).save_pretrained\("NEW"\)'):
         describe_tokenizer(fetch("slow", tmp_path / "made"))
-    transformers.AutoTokenizer.from_pretrained("slow").save_pretrained("NEW")
+    AutoTokenizer.from_pretrained("slow").save_pretrained("NEW")
     assert describe_tokenizer(tmp_path / "NEW").vocab_size == 8
 
 

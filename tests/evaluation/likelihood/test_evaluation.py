@@ -275,9 +275,6 @@ def test_what_looks_like_a_special_token_in_a_sentence_is_text(corpus, models):
         assert tokenizer.mask not in tokenizer([f"the {mask} sailed"])[0].ids
 
 
-# Intervals: published figures, the normal approximation, and the units that are drawn
-
-
 def test_the_interval_of_a_share():
     assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)  # Newcombe, Statistics in Medicine 17, 1998
     assert wilson(0, 10)[0] == 0

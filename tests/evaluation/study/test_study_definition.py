@@ -213,9 +213,6 @@ def test_models_of_all_arms_are_evaluated_with_the_same_rows(config):
     assert study_of(config, over=[f"objective=mlm,{mixture}"]).losses, "all models fill masks"
 
 
-# The command, before training
-
-
 def asked(config, *options: str):
     """The output of `study sweep` for a study of two arms at 9 steps."""
     words = ["--over", "masking.strategy=token,span", "train.steps=9", "--dry-run", *options]

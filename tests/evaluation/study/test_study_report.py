@@ -93,9 +93,8 @@ def test_conclusions_in_words():
     minus = compared(True, a=[0.3, 0.3, 0.3], b=[0.31, 0.33, 0.32]).from_baseline["b"]
     assert cell(minus, "share").startswith("+2.00 [")
     many = {f"b{number}": [0.1, 0.11, 0.1, 0.11] for number in range(6)}
-    assert conclusion(compared(True, a=[0.91, 0.9, 0.92, 0.9], c=[0.9, 0.91, 0.91, 0.9], **many)).endswith(
-        "; significantly worse than a: b0, b1, b2 and 3 more; not significantly: c."
-    )
+    said = conclusion(compared(True, a=[0.91, 0.9, 0.92, 0.9], c=[0.9, 0.91, 0.91, 0.9], **many))
+    assert said.endswith("; significantly worse than a: b0, b1, b2 and 3 more; not significantly: c.")
 
 
 def test_no_mean_is_the_highest_of_equal_ones():
