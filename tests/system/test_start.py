@@ -61,13 +61,10 @@ def test_a_start_says_at_once_and_in_each_phase_what_it_does(started):
     assert statuses[0].reason == "loading libraries"
 
 
-def test_a_process_computes_with_the_threads_that_the_start_names(started):
+def test_threads_attention_and_kernels_are_recorded(started):
+    """The threads are those that the start names."""
     _, _, environment = started
     assert environment["threads"] == Cores.usable().number
-
-
-def test_attention_and_kernels_are_recorded(started):
-    _, _, environment = started
     assert (environment["attention"], environment["kernels"]) == ("sdpa", "plain")
     assert environment["kernels_reason"] == "no GPU"
     assert environment["kernels_made_with"].startswith("cpu, torch ")
