@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -88,22 +87,13 @@ AVERAGED_STEPS, DECAY = 4, 0.6
 
 @pytest.mark.slow
 def test_averaged_weights_are_evaluated_and_exported(tmp_path):
-    """The average of the weights in all checkpoints, over a resume, under ZeRO 2 on two processes."""
-    data, run = text_data.text_data(tmp_path), tmp_path / "run"
-    every = {"checkpoint__every_steps": 1, "checkpoint__keep": 9, "eval__every_steps": 2}
-    optim = {"name": "muon", "lr": 0.02, "ema": DECAY}
-    config = runs.config_file(data, run, **every, optim=optim, train__steps=AVERAGED_STEPS, zero__stage=2)
-    for steps in (2, AVERAGED_STEPS):  # the schedule follows; what matters here are the weights that came of it
-        runs.succeed("train", config, f"train.steps={steps}", "--procs", "2")
+    """Under ZeRO 2 on two processes. tests/pretrain/optim/test_optimizers.py has the averages themselves."""
+    data, optim = text_data.text_data(tmp_path), {"name": "muon", "lr": 0.02, "ema": DECAY}
+    settings = {"train__steps": AVERAGED_STEPS, "eval__every_steps": 2, "zero__stage": 2}
+    run = runs.trained(data, tmp_path / "run", 2, optim=optim, **settings)
     path = run / "checkpoints" / f"step-{AVERAGED_STEPS:08d}"
     saved = checkpoint.read(path)
-    wanted = {name: value.double() for name, value in build(saved.state["shape"], seed=7).state_dict().items()}
-    for step in range(1, AVERAGED_STEPS + 1):
-        now = native_state(checkpoint.read(path.with_name(f"step-{step:08d}")))
-        wanted = {name: DECAY * wanted[name] + (1 - DECAY) * now[name].double() for name in now}
     found = native_state(saved, averaged=True)
-    for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
     encoder = build(saved.state["shape"], seed=0)
     encoder.load_state_dict(found)
     loss = held_out_loss(encoder, data)

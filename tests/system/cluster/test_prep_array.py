@@ -55,10 +55,10 @@ class Corpus:
         merge = self.id("merge")
         return cluster.wait(merge, seconds), self.log(merge)
 
-    def check_complete(self, cluster: Cluster, *options: str) -> None:
+    def check_complete(self, cluster: Cluster) -> None:
         """The data set has the bytes of one that is made by one command, and there is nothing left to do."""
         local = self.folder / "local"
-        self.prep(local, "--workers", "2", *options)
+        self.prep(local, "--workers", "2")
         assert contents(self.out) == contents(local)
         assert len(contents(local)) > 2 * self.files, "shards and their indices"
         assert "is complete" in self.launch(cluster)
@@ -120,30 +120,3 @@ def test_lost_elements_are_named_and_done_by_the_next_launch(cluster: Cluster, t
     assert state == "COMPLETED", log
     corpus.check_complete(cluster)
     assert not list(tmp_path.rglob("pwned"))
-
-
-@pytest.mark.slow
-def test_duplicates_are_resolved_when_all_is_scanned(cluster: Cluster, tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / "corpus", files=12)
-    corpus.prep(corpus.out, "--plan-only", "--deduplicate", "exact")
-    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")  # nothing begins yet
-    corpus.launch(cluster, "--tasks-per-job", "3")
-    scan, resolve, tasks = corpus.id("scan"), corpus.id("resolve"), corpus.id("task")
-    cluster.run("scancel", f"{scan}_2")
-    cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
-    state, log = corpus.wait(cluster, 60)
-    assert state == "FAILED", log
-    assert list(unfinished_stages(corpus.out)["scan"]) == [3, 4, 5]
-    assert cluster.job(resolve)["JobState"] == "FAILED"
-    assert "3 tasks are not scanned" in corpus.log(resolve)
-    assert not list((corpus.out / "prep" / "slurm").glob(f"{tasks}_*.log")), "tasks ran before their time"
-    assert not cluster.run("squeue", "--noheader")
-
-    printed = corpus.launch(cluster, "--tasks-per-job", "3")
-    assert "array 1-1." in printed
-    assert corpus.lists("scan") == [[3, 4, 5]]
-    assert len(corpus.lists("task")) == 4
-    state, log = corpus.wait(cluster, 60)
-    assert state == "COMPLETED", log
-    assert "duplicate" in log
-    corpus.check_complete(cluster, "--deduplicate", "exact")
