@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter
 from dataclasses import asdict, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -252,26 +251,6 @@ def test_few_sources_keep_the_period_of_earlier_versions():
     quotas = Quotas.of(shares, PERIOD)
     assert quotas.rows.sum() == PERIOD
     assert (quotas.before(8) - quotas.before(7) == quotas.rows).all()
-
-
-def test_layout_of_a_batch():
-    batch = loader(1, curriculum=[(0, 16, 12)]).step(0, loader(1).mixture.start()).batches[0]
-    tokens, ends = original(batch), batch.cu_seqlens
-    slots = 12 * 16
-    assert ends[0] == 0
-    assert ends[-1] == slots
-    documents = 0
-    for start, end in pairwise(ends.tolist()):
-        assert start // 16 == (end - 1) // 16, "a document crosses a row"
-        assert batch.positions[start:end].tolist() == list(range(end - start))
-        if (tokens[start:end] == VOCABULARY.pad).all():
-            continue
-        documents += 1
-        assert (tokens[start], tokens[end - 1]) == (VOCABULARY.cls, VOCABULARY.sep)
-        assert (tokens[start + 1 : end - 1] >= 5).all()
-    assert documents > 0
-    assert batch.n_tokens == (tokens != VOCABULARY.pad).sum()
-    assert (np.diff(ends) > 0).all(), "exactly one bound more than documents"
 
 
 def test_held_out_rows_are_the_same_for_any_world_size():
