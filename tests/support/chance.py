@@ -5,6 +5,7 @@ The bounds hold for samples of any size, or for the normal distribution that lar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import rel_entr
 
 FALSE_ALARM = 1e-6
 
@@ -19,7 +20,7 @@ def check_shares(hits: ArrayLike, trials: ArrayLike, shares: ArrayLike) -> None:
     hits, trials, shares = np.broadcast_arrays(hits, trials, shares)
     assert (trials > 0).all(), "nothing was tried"
     seen = hits / trials
-    surprise = trials * (_relative(seen, shares) + _relative(1 - seen, 1 - shares))
+    surprise = trials * (rel_entr(seen, shares) + rel_entr(1 - seen, 1 - shares))
     worst = np.unravel_index(np.argmax(surprise), surprise.shape)
     said = f"at {[int(i) for i in worst]}: {hits[worst]:.0f} of {trials[worst]:.0f}, where {shares[worst]:.6f} is right"
     assert surprise[worst] <= np.log(2 * surprise.size / FALSE_ALARM), said
@@ -32,9 +33,3 @@ def check_means(values: ArrayLike, expected: ArrayLike) -> None:
     error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
     beyond = np.sqrt(2 * np.log(2 * off.size / FALSE_ALARM))
     assert (off <= beyond * error + 1e-12).all(), f"off by {np.max(off / error):.1f} standard errors"
-
-
-def _relative(seen: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """seen * log(seen / right), 0 where nothing is seen, infinite where nothing may be."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(seen > 0, seen * np.log(seen / right), 0.0)

@@ -1,7 +1,12 @@
-"""Tracked runs without training: their journals, and the expected content of MLflow."""
+"""Tracked runs without training: their journals, and the expected content of MLflow.
+
+`python -m tests.support.tracked RUN URI FIRST LAST` tracks a run in a process of its own.
+"""
 
 import contextlib
 import sqlite3
+import sys
+import time
 from pathlib import Path
 
 from mlflow import MlflowClient
@@ -81,3 +86,21 @@ def runs_of(database: Path, experiment: str) -> list[Run]:
 def wait_for_step(run_dir: Path, step: int) -> None:
     """Wait until a step was sent."""
     wait_for(lambda: (record := RunRecord.load(run_dir)) and record.step == step, 240)
+
+
+def main(run_dir: Path, uri: str, first: int, last: int) -> None:
+    """Steps `first` to `last`; then close in at most two seconds, and print how long that took and when it was over."""
+    record = RunRecord(uri, "demo", "first", {}, {}, artifacts=["config.yaml"])
+    tracker = Tracker(run_dir, record, seconds_between_sends=0.01)
+    tracker.start()
+    journal = Journal(run_dir / "journal.jsonl")
+    for step in range(first, last + 1):
+        journal.append(step, {"train/loss": 1 / step, "train/learning_rate": step / 7})
+        time.sleep(0.002)
+    started = time.monotonic()
+    tracker.close(2.0, "FAILED")
+    print(time.monotonic() - started, time.time())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -136,7 +136,7 @@ def test_a_run_killed_and_resumed_three_times_is_one_run_with_each_step_once(run
         return record.offset if record else 0
 
     for first in (1, 60, 40, 300):
-        command = ["tests.support.tracked_process", str(run_dir), server.uri, str(first), str(10**6)]
+        command = ["tests.support.tracked", str(run_dir), server.uri, str(first), str(10**6)]
         process = Forked(command, os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}, ROOT, log)
         before = sent()
         runs.wait_for(lambda before=before: sent() > before)
@@ -189,7 +189,7 @@ def test_closing_is_bounded_when_the_server_is_frozen(run_dir: Path, server: Ser
     """The whole process must end in time, too: no thread of MLflow's may hold it back until its request times out."""
     server.signal(signal.SIGSTOP)
     try:
-        command = [sys.executable, "-m", "tests.support.tracked_process", str(run_dir), server.uri, "1", "199"]
+        command = [sys.executable, "-m", "tests.support.tracked", str(run_dir), server.uri, "1", "199"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
         ended = time.time()
         closing, closed = map(float, done.stdout.split())

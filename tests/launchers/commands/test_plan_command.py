@@ -162,8 +162,6 @@ def test_a_speed_of_another_device_is_not_used(tmp_path, trained_on, options, kn
         ([*H100, "--nodes", "0"], "--nodes '0' is not a number"),
         ([*H100, "--nodes", "1,2", "--network", "9g"], "'9g' is not known; write one of 10g, 25g"),
         (["--gpu", "H200", "--nodes", "1,2", "--network", "400g"], "needs the speed of one GPU"),
-        (["--tflops", "300", "--nodes", "1,2", "--network", "400g"], "--gpu with one of A100-40GB"),
-        ([*H100, "--tflops", "3", "--nodes", "1,2", "--network", "400g"], "--mfu and --tflops both set"),
         (["--gpu", "H100", "--tokens-per-second", "9", "--network", "400g"], "needs the speed of one GPU"),
         ([*H100, "--nodes", "1,3", "--network", "400g"], "24 processes cannot share evenly"),
         ([*H100, "--nodes", "1,2", "--network", "400g", "zero.stage=3", "zero.overlap=true"], "zero.stage 0, 1 and 2"),
