@@ -25,7 +25,7 @@ def masking(strategy: str, rate: float = 0.15, **options: Any) -> MaskedTokens:
     return token_masking(VOCABULARY, rate, **STRATEGIES[strategy], **options)
 
 
-def drawn(picture: str, n_rows: int = 1, id: int | None = None, epoch: int = 0, window: int = 0) -> Rows:
+def drawn(picture: str, n_rows: int = 1, id: int | None = None) -> Rows:
     """The same row again and again: `[AbbC]` is a document of two words, the first of three tokens.
 
     `.` is padding, `?` [UNK], `!` [MASK]; `#` and `*` are other special tokens. Ordinary ids are random if none is
@@ -37,9 +37,7 @@ def drawn(picture: str, n_rows: int = 1, id: int | None = None, epoch: int = 0, 
         tokens[:] = id
     for sign, special in _SPECIALS.items():
         tokens[:, signs == sign] = special
-    rows = rows_of(tokens, epoch, np.tile([sign.isupper() for sign in picture], (n_rows, 1)))
-    rows.row_ids[:, 1] = window
-    return rows
+    return rows_of(tokens, np.tile([sign.isupper() for sign in picture], (n_rows, 1)))
 
 
 def words(*lengths: int) -> str:

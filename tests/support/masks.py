@@ -24,9 +24,9 @@ def token_masking(
     return MaskedTokens(masking, vocabulary, seed, purpose)
 
 
-def rows_of(tokens: np.ndarray, epoch: int = 0, word_starts: np.ndarray | None = None) -> Rows:
-    """Rows number 0, 1, ... of the first window of an epoch; each token begins a word if nothing else is said."""
+def rows_of(tokens: np.ndarray, word_starts: np.ndarray | None = None) -> Rows:
+    """Rows number 0, 1, ... of the first window of epoch 0; each token begins a word if nothing else is said."""
     places = np.zeros((len(tokens), 3), dtype=np.int64)
-    places[:, 0], places[:, 2] = epoch, np.arange(len(tokens))
+    places[:, 2] = np.arange(len(tokens))
     starts = np.ones(tokens.shape, dtype=bool) if word_starts is None else word_starts
     return Rows(tokens, places, starts * np.uint8(TokenFlag.WORD_START))

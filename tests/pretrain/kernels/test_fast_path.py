@@ -9,7 +9,7 @@ import torch
 
 from pretrain import kernels
 from pretrain.kernels import Candidates, ComputeBackends, FastPath, FlashAttention, KernelChoice
-from pretrain.kernels.backend_choice import attention_fallback, fastest_attention
+from pretrain.kernels.backend_choice import fastest_attention
 from pretrain.trial.kernel_choice import made_with
 from tests.support.configs import least_config
 
@@ -154,32 +154,6 @@ def test_a_checkpoint_s_config_has_the_chosen_path(precision, sections):
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
-@pytest.mark.parametrize(
-    ("values", "reason", "advice"),
-    [
-        (("cuda", "bf16", 64, 0.0), None, None),
-        (("cuda", "fp16", 64, 0.0), None, None),
-        (("cpu", "fp32", 20, 0.1), "the device is cpu, not cuda", ""),
-        (("cuda", "fp32", 64, 0.0), "train.precision is fp32", "set train.precision to bf16 or fp16"),
-        (("cuda", "bf16", 64, 0.1), "model.dropout is 0.1", "set model.dropout to 0"),
-        (("cuda", "bf16", 20, 0.0), "heads have 20 dimensions, not a multiple of 8", "hidden / heads"),
-        (
-            ("cuda", "fp32", 64, 0.1),
-            "train.precision is fp32; model.dropout is 0.1",
-            "set train.precision to bf16 or fp16; set model.dropout to 0",
-        ),
-    ],
-)
-def test_a_fallback_says_all_reasons_and_what_to_change(values, reason, advice):
-    fallback = attention_fallback(*values)
-    if reason is None:
-        assert fallback is None
-    else:
-        assert fallback.reason == reason
-        assert advice in fallback.advice
-        assert bool(advice) == bool(fallback.advice)
-
-
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("model", [{}, {"dropout": 0.1}, {"size": {"layers": 1, "hidden": 60, "heads": 3}}])
@@ -217,6 +191,13 @@ AGREES = KernelChoice(FastPath(True, True, 3), "agrees on 4 rows")
             None,
             "warning: attention sdpa (train.precision is fp32; model.dropout is 0.1), kernels plain; "
             "for flash attention, set train.precision to bf16 or fp16; set model.dropout to 0",
+        ),
+        (
+            NO_KERNELS | {"model": {"size": {"layers": 1, "hidden": 60, "heads": 3}}},
+            "cuda",
+            None,
+            "warning: attention sdpa (heads have 20 dimensions, not a multiple of 8), kernels plain; "
+            "for flash attention, choose a model.size whose hidden / heads is a multiple of 8",
         ),
         (FP32 | AUTO, "cuda", None, "attention transformers, kernels plain"),
     ],

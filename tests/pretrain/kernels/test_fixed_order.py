@@ -5,12 +5,13 @@ tiles by time, and tiles decide in which order a program adds.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tests.support.forked import ROOT
 
 PACKAGES = ("data_prep", "pretrain", "evaluation", "launchers")
-VARIABLE = ("atomic_", "autotune", "inline_asm")  # assembly may hide an atomic operation
+VARIABLE = r"\b(atomic_|autotune|inline_asm)"  # assembly may hide an atomic operation
 
 
 def kernels() -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -22,14 +23,8 @@ def kernels() -> Iterator[tuple[str, ast.FunctionDef]]:
                     yield f"{path.relative_to(ROOT)}: {one.name}", one
 
 
-def names(tree: ast.AST) -> set[str]:
-    """All names and attributes in a piece of source."""
-    found = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
-    return found | {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute)}
-
-
 def test_kernels_use_no_atomic_operation_and_no_autotuning():
     found = dict(kernels())
     assert len(found) >= 10
     for place, kernel in found.items():
-        assert not [name for name in names(kernel) if name.startswith(VARIABLE)], place
+        assert not re.search(VARIABLE, ast.unparse(kernel)), place

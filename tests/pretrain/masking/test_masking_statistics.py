@@ -1,15 +1,13 @@
-"""Statistics of masks on large samples: rates, replacements, mixes, and independence.
+"""Statistics of masks on large samples: rates, mixes, and independence.
 
 Seeds are fixed, so results repeat; what fails was as likely as 1e-6 if the code were right (tests/support/chance.py).
 Trials are rows, which are independent, or what is drawn independently within them.
 """
 
-from itertools import product
-
 import numpy as np
 import pytest
 
-from pretrain.masking import Masked, MaskedTokens, Rows
+from pretrain.masking import Masked
 from pretrain.masking.selection import count
 from tests.support.chance import check_means, check_shares
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, elsewhere, masking, selected, some, words
@@ -31,11 +29,6 @@ def fates_of(found: Masked, before: np.ndarray) -> np.ndarray:
     return np.select([seen == before, seen == VOCABULARY.mask], [KEPT, MASK], RANDOM)
 
 
-def begins_of(mask: MaskedTokens, rows: Rows) -> np.ndarray:
-    """Begins of units: bool [R, S]."""
-    return mask.unit_begins(rows, mask.vocabulary.is_ordinary[rows.tokens])
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_token_has_the_chance_k_of_n(strategy, layout):
@@ -53,45 +46,13 @@ def test_every_token_has_the_chance_k_of_n(strategy, layout):
             check_means(hit.sum(axis=1), k)
 
 
-def test_every_pair_of_units_is_as_likely_as_any():
-    """Of 12 words of 2 tokens, k = 5 tokens: two words or three, as the circle turns; neighbours as well as others."""
-    rows = drawn(f"[{words(*[2] * 12)}]", 60_000)
-    hit = selected(masking("whole_word", 0.2)(rows, 0.2), 60_000)[:, 1:-1:2].astype(np.float32)
-    check_shares((hit.sum(axis=1) == 3).sum(), 60_000, 1 / 2)
-    pairs = hit.T @ hit
-    check_shares(pairs[np.triu_indices(12, 1)], 60_000, (2 * 1 + 3 * 2) / 2 / (12 * 11))
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("per", ["unit", "token"])
-def test_shares_of_fates_and_what_shares_them(strategy, per):
-    """Tokens that share a fate have the same; those that do not are independent of each other."""
-    rows = drawn(f"[{words(3, 1, 2, 1, 4, 1, 1, 2, 1, 3, 1, 1, 1, 2, 5, 1)}]", 12_000, id=10)
-    mask = masking(strategy, 0.3, per=per)
-    found = mask(rows, 0.3)
-    hit, fates = selected(found, 12_000), fates_of(found, rows.tokens)
-    begins = begins_of(mask, rows)
-    heads = begins if per == "unit" else np.ones_like(hit)
-    counts = np.bincount(fates[hit & heads], minlength=3)
-    for fate, share in ((KEPT, 0.1), (MASK, 0.8), (RANDOM, 0.1)):
-        check_shares(counts[fate], counts.sum(), share)
-    both = hit[:, :-1] & hit[:, 1:]  # a token and the next
-    one, other = fates[:, :-1][both], fates[:, 1:][both]
-    shared = ~heads[:, 1:][both]
-    assert (one[shared] == other[shared]).all()
-    assert shared.any() == (per != "token" and strategy != "token")
-    for (fate, share), (next_fate, next_share) in product(((MASK, 0.8), (RANDOM, 0.1), (KEPT, 0.1)), repeat=2):
-        hits = ((one == fate) & (other == next_fate))[~shared].sum()
-        # Each pair overlaps two others; every other one of them overlaps none (Janson, 2004).
-        check_shares(hits / 2, (~shared).sum() / 2, share * next_share)
-
-
 @pytest.mark.parametrize("weights", [(1, 1, 2), (0.5, 0.001, 0.2)])
 def test_rows_of_a_mix_are_shared_by_weight(weights):
     """The units of a row show its strategy. The draws of two rows are independent."""
     rows = drawn(f"[{words(*[2] * 15)}]", 40_000)
     strategy = dict(zip(("token", "whole_word", "span"), weights, strict=True))
-    begins = begins_of(token_masking(VOCABULARY, strategy=strategy), rows)[:, 1:-1]
+    mask = token_masking(VOCABULARY, strategy=strategy)
+    begins = mask.unit_begins(rows, VOCABULARY.is_ordinary[rows.tokens])[:, 1:-1]
     in_words, at_words = begins[:, 1::2], begins[:, ::2]
     chosen = np.where(in_words.all(axis=1), 0, np.where(at_words.all(axis=1), 1, 2))  # 15 spans of one word: 1e-10
     counts, shares = np.bincount(chosen, minlength=3), np.array(weights) / sum(weights)

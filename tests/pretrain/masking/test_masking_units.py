@@ -2,7 +2,6 @@
 
 import hashlib
 from fractions import Fraction
-from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.format import WeightList
-from pretrain.masking import Masked, MaskedTokens, Rows, TokenFlag, largest_mask_rate, mask_rate
+from pretrain.masking import Masked, Rows, TokenFlag, largest_mask_rate, mask_rate
 from pretrain.masking.selection import count
-from tests.support.chance import check_shares
 from tests.support.configs import least_config
-from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, masking, selected, words
+from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, masking, words
 from tests.support.masks_by_hand import by_hand
 
 RATES = [0.01, 0.15, 0.3, 0.5, 0.9, 0.999]
@@ -119,28 +117,6 @@ def test_masks_are_those_of_this_plan_version(strategy, golden):
     assert digest.hexdigest()[:16] == golden
 
 
-def weighted(
-    weights: dict[int, float], strategy: str = "token", rate: float = 0.15, unmarked=1.0, other=1.0, **options
-) -> MaskedTokens:
-    """Masking by the weights of some ids, `other` for the rest."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "list"
-        WeightList("", [weights.get(id, other) for id in range(VOCABULARY.size)]).write(path)
-        selection = {"weights": path, "unmarked": unmarked}
-        return masking(strategy, rate, selection=selection, **options)
-
-
-def successive(weights: list[float], k: int) -> np.ndarray:
-    """The chance of each of some things to be among k that are drawn one after the other, by its weight in the rest."""
-    chances = np.zeros(len(weights))
-    for order in permutations(range(len(weights)), k):
-        chance, left = 1.0, sum(weights)
-        for one in order:
-            chance, left = chance * weights[one] / left, left - weights[one]
-        chances[list(order)] += chance
-    return chances
-
-
 WEIGHTS = st.sampled_from([0.0, 0.001, 0.5, 1.0, 3.0, 1000.0])
 
 
@@ -157,19 +133,8 @@ WEIGHTS = st.sampled_from([0.0, 0.001, 0.5, 1.0, 3.0, 1000.0])
 def test_weighted_masks_are_those_of_the_rule_by_hand(strategy, rows, weights, other, unmarked, rate, seed):
     marked = np.random.default_rng(seed).random(rows.flags.shape) < 0.3
     rows = Rows(rows.tokens, rows.row_ids, rows.flags | marked * np.uint8(TokenFlag.TARGET))
-    mask = weighted(weights, strategy, rate, unmarked, other, seed=seed)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "list"
+        WeightList("", [weights.get(id, other) for id in range(VOCABULARY.size)]).write(path)
+        mask = masking(strategy, rate, selection={"weights": path, "unmarked": unmarked}, seed=seed)
     assert same(mask(rows, rate), by_hand(mask, rows, rate))
-
-
-@pytest.mark.parametrize("k", [1, 2, 4])
-def test_tokens_have_the_chances_of_successive_draws(k):
-    """And their number is exactly k in every row."""
-    tokens, weights = [10, 11, 12, 13, 14, 15], [1.0, 0.2, 5.0, 1.0, 0.0, 2.5]
-    mask = weighted(dict(zip(tokens, weights, strict=True)), rate=k / 6)
-    rows = drawn(f"[{words(*[1] * 6)}]", 60_000)
-    rows.tokens[:, 1:-1] = tokens
-    hit = selected(mask(rows, k / 6), 60_000)[:, 1:-1]
-    assert (hit.sum(axis=1) == k).all()
-    positive = [weight for weight in weights if weight]
-    check_shares(hit.sum(axis=0)[np.array(weights) > 0], 60_000, successive(positive, k))
-    assert not hit[:, 4].any()

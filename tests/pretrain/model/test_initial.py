@@ -64,6 +64,7 @@ def changed(folder: Path, **values) -> Path:
     ("form", "refused"),
     [
         ({}, {}),
+        ({"arch": "roberta", "norm_eps": 1e-5, "pad_id": 1}, {}),
         *(({"arch": "modernbert", "layers": layers, "norm_eps": 1e-5}, {}) for layers in (1, 2, 3, 4)),
         ({"arch": "modernbert", "layers": 4, "norm_eps": 1e-5, "causal": True}, {}),
         ({"arch": "eurobert", "kv_heads": 1, "norm_eps": 1e-5}, {"kv_heads": (2, "num_key_value_heads is 1")}),

@@ -10,12 +10,9 @@ import pytest
 from data_prep.common.errors import UserError
 from pretrain.config import OBJECTIVES, ObjectiveKind, json_schema
 from pretrain.config_files import load_config
-from pretrain.data import Sources
-from pretrain.masking import IGNORED, Masked, Rows, Vocabulary, labelled
-from pretrain.objectives import Objective, shares_at
+from pretrain.masking import Masked, Rows, Vocabulary, labelled
 from pretrain.run import JournalReader
 from tests.support import runs
-from tests.support.batches import first_batches
 from tests.support.ranks import run_ranks
 
 MIXTURE = [{"kind": "every_third", "share": 0.5}, {"kind": "clm", "share": 0.5}]
@@ -70,18 +67,6 @@ def test_config_schema_and_docs_know_it(added, data, tmp_path):
         with pytest.raises(UserError, match=message):
             load_config(path, [override])
     assert "every_third" in json.dumps(json_schema()), "of which the page of all keys is made, too"
-
-
-def test_batches_are_what_it_says(added, data, tmp_path):
-    config = load_config(config_file(data, tmp_path / "run", MIXTURE))
-    assert shares_at(config, 0) == (0.5, 0.5)
-    vocabulary = Vocabulary.of(Sources.open(config).tokenizer)
-    objective: Objective = EveryThird(vocabulary)
-    (batch,) = first_batches(config, steps=1)
-    (group, slots, places), _ = batch.by_group()
-    assert (group.rows, group.places) == (4, 4 * objective.slots(config.data.seq_len))
-    masked, labels = batch.tokens[slots] == vocabulary.mask, batch.labels[places]
-    assert masked.sum() == (labels != IGNORED).sum() > 0
 
 
 def test_a_run_learns_it(data, tmp_path):

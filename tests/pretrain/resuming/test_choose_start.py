@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -199,18 +200,18 @@ def test_a_remote_with_checkpoints_is_never_passed_over_silently(run, tmp_path, 
 
 
 def begun_from(run: Path, weights: bytes, weight: float) -> Config:
-    """A run that begins with these weights, and selects tokens with this weight. They count by content."""
+    """A run that begins with these weights, and selects tokens with this weight, of a list at a new place."""
     (run / "model.safetensors").write_bytes(weights)
-    cached_weights.cache_clear()
-    WeightList("0" * 64, [weight] * 1000).write(run / "list")
+    path = Path(mkdtemp(dir=run)) / "list"
+    WeightList("0" * 64, [weight] * 1000).write(path)
     config = config_of(run)
     model = config.model.model_copy(update={"init": run})
-    masking = MaskingConfig.model_validate({"selection": {"weights": str(run / "list")}})
+    masking = MaskingConfig.model_validate({"selection": {"weights": str(path)}})
     return config.model_copy(update={"model": model, "masking": masking})
 
 
 def test_changes_are_refused_by_name_and_can_be_allowed(tmp_path, data):
-    """tests/pretrain/checkpoint/test_identity.py has the other settings and the data."""
+    """Lists and weights count by content. tests/pretrain/checkpoint/test_identity.py has the other settings."""
     folder = RunFolder(tmp_path / "run")
     folder.create()
     before = begun_from(folder.path, b"one", 2.0)

@@ -39,13 +39,6 @@ def holder(tmp_path):
     process.stdout.close()
 
 
-def test_a_held_folder_is_refused_naming_the_holder(tmp_path, holder):
-    folder = RunFolder(tmp_path / "run")
-    for _ in range(2):
-        with pytest.raises(UserError, match=rf"process {holder.pid} on .*, Slurm job 4711 is training in this run"):
-            folder.lock()
-
-
 def test_a_reader_that_looks_at_the_lock_does_not_refuse_a_start(tmp_path):
     """`is_held` holds the lock for a moment; here for half a second."""
     folder = RunFolder(tmp_path)
@@ -56,8 +49,11 @@ def test_a_reader_that_looks_at_the_lock_does_not_refuse_a_start(tmp_path):
         folder.lock().close()
 
 
-def test_the_lock_of_a_killed_process_is_free(tmp_path, holder):
+def test_a_held_folder_is_refused_naming_the_holder(tmp_path, holder):
     folder = RunFolder(tmp_path / "run")
+    for _ in range(2):
+        with pytest.raises(UserError, match=rf"process {holder.pid} on .*, Slurm job 4711 is training in this run"):
+            folder.lock()
     assert folder.is_held()
     holder.send_signal(signal.SIGKILL)
     holder.wait()

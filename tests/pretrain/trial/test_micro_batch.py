@@ -19,6 +19,11 @@ def config(micro: int | str | None = None, **sections: Any) -> Config:
     return least_config(**{"data": {"seq_len": 512}, "model": {"size": "base"}, "train": train} | sections)
 
 
+def test_auto_is_the_same_as_no_value():
+    assert config("auto") == config(None)
+    assert config("auto").train.micro_batch_size is None
+
+
 @pytest.mark.parametrize("gigabytes", [8, 16, 24, 80])
 def test_the_plan_takes_the_largest_size_that_fits(gigabytes):
     planner, gpu = Planner(config(), None, 30522), GpuMemory("a GPU", gigabytes * GB)

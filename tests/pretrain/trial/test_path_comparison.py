@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from pretrain.kernels import Candidates, FastPath, KernelChoice
 from pretrain.model import Encoder
-from pretrain.trial.path_comparison import agreed_path
+from pretrain.trial.path_comparison import agreed_path, tolerance
 from tests.support import path_cases
 from tests.support.ranks import check_on_ranks
 from tests.support.triton_process import needs_triton
@@ -104,3 +104,10 @@ def check_ranks() -> None:
 
 def test_all_ranks_choose_the_same_and_a_failure_on_one_falls_back_on_all():
     check_on_ranks(check_ranks, 2)
+
+
+def test_limits_follow_the_precision():
+    assert tolerance("bf16", 12) == pytest.approx(0.217, rel=0.01)
+    assert tolerance("fp16", 12) == pytest.approx(0.0271, rel=0.01)
+    assert tolerance("fp32", 12) == 1e-5
+    assert tolerance("bf16", 48) == pytest.approx(2 * tolerance("bf16", 12))
