@@ -13,7 +13,8 @@
 
 Runs are separate processes, one after the other, with the same threads, documents and held-out words. The time of
 measurements and of starts does not count. Results in --work are used again, so an interrupted speedrun continues; an
-interrupted run starts again. A JSON file next to the page lists the results after each run.
+interrupted run starts again. A JSON file next to the page lists the results after each run. The page shows each idea
+as soon as it has run.
 """
 
 import argparse
@@ -51,7 +52,7 @@ def main() -> None:
         for (recipe, change), values in arms(comparison.usual, args).items():
             result = bench.maskwright(f"{recipe} {change}".strip(), values, seed)
             comparison.arms.setdefault((recipe, change), {})[seed] = result
-        report(args, comparison)
+            report(args, comparison)
     print(f"wrote {args.out}")
 
 
