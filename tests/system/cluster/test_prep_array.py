@@ -70,7 +70,10 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def running(cluster: Cluster, least: int) -> dict[str, str]:
-    """Process ids of elements ("JOB_INDEX") that have just begun, when there are so many, youngest first."""
+    """Process ids of elements ("JOB_INDEX") that have just begun, when there are so many, youngest first.
+
+    Each is stopped as soon as it is found: on a busy machine it could end before the test reaches it.
+    """
     deadline = time.monotonic() + 60
     while True:
         found = {}
@@ -80,9 +83,11 @@ def running(cluster: Cluster, least: int) -> dict[str, str]:
             if match := re.search(r"SLURM_ARRAY_JOB_ID=(\d+)", environment):
                 index = re.search(r"SLURM_ARRAY_TASK_ID=(\d+)", environment)
                 assert index
+                cluster.run("kill", "-STOP", str(pid), check=False)
                 found[f"{match[1]}_{index[1]}"] = str(pid)
         if len(found) >= least:
             return found
+        cluster.run("kill", "-CONT", *found.values(), check=False)
         assert time.monotonic() < deadline, f"{least} elements never ran at the same time"
 
 
@@ -100,6 +105,7 @@ def test_lost_elements_are_named_and_done_by_the_next_launch(cluster: Cluster, t
     cluster.run("kill", "-KILL", begun[killed])
     cluster.run("scancel", cancelled)
     cluster.run("scontrol", "requeue", requeued)
+    cluster.run("kill", "-CONT", *begun.values(), check=False)
     with pytest.raises(AssertionError, match=f"scancel ({tasks} )?{merge}"):  # the tasks may have ended
         corpus.launch(cluster)
 
