@@ -94,13 +94,16 @@ def running(cluster: Cluster, least: int) -> dict[str, str]:
 def test_lost_elements_are_named_and_done_by_the_next_launch(cluster: Cluster, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / NASTY, files=42)
     corpus.prep(corpus.out, "--plan-only")
-    printed = corpus.launch(cluster, "--tasks-per-job", "3", "--job-name", NASTY)
-    tasks, merge = corpus.id("task"), corpus.id("merge")
-    assert f"task as job {tasks}, array 1-14." in printed
-    assert f"scancel {tasks} {merge}" in printed
-    assert corpus.lists("task") == [list(range(n, n + 3)) for n in range(0, 42, 3)]
-
-    cluster.run("scancel", f"{tasks}_[13-14]")  # they wait: twelve others take all cores
+    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")  # elements begin when the test is ready
+    try:
+        printed = corpus.launch(cluster, "--tasks-per-job", "3", "--job-name", NASTY)
+        tasks, merge = corpus.id("task"), corpus.id("merge")
+        assert f"task as job {tasks}, array 1-14." in printed
+        assert f"scancel {tasks} {merge}" in printed
+        assert corpus.lists("task") == [list(range(n, n + 3)) for n in range(0, 42, 3)]
+        cluster.run("scancel", f"{tasks}_[13-14]")
+    finally:
+        cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
     killed, cancelled, requeued = list(begun := running(cluster, 3))[:3]
     cluster.run("kill", "-KILL", begun[killed])
     cluster.run("scancel", cancelled)
