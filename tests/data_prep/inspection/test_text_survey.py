@@ -24,6 +24,9 @@ def test_a_small_text_is_counted_exactly(tmp_path):
     assert (text.documents, text.words, text.rejected, text.scale) == (3, 8, 1, 1.0)
     assert (text.distinct, text.has_spaces, text.cased) == (6 / 8, True, 1.0)
     assert text.stored_bytes == sum((tmp_path / name).stat().st_size for name in ("a.txt", "b.jsonl"))
+    (tmp_path / "c.txt").write_text("我们在湖边的房子里住了很多年" * 3)
+    chinese = look(tmp_path / "c.txt")
+    assert (chinese.has_spaces, chinese.cased, chinese.tokens) == (False, 0.0, 28)
 
 
 def test_the_size_of_much_text_is_estimated_from_a_sample(tmp_path, monkeypatch):

@@ -309,14 +309,14 @@ def test_tables_become_inputs(name, content, rows, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("value", "wanted"), [
     ("docs", "No input file in the folder docs, but files of other types, such as a.pdf: .pdf is not"),
     ("none", "No input file in the folder none: it is empty. Name files of text, or a folder with some."),
-    ("text.jsnl", "No input file at text.jsnl (working directory: {cwd}). Did you mean text.jsonl?"),
+    ("new-folder/text.jsnl", "text.jsnl (working directory: {cwd}). Did you mean new-folder/text.jsonl?"),
     ("there/text.jsonl", "No input file at there/text.jsonl (working directory: {cwd}). Name a file, a folder,"),
     ("*.parquet", "No input file at *.parquet (working directory: {cwd})."),
     ("x.doc", "x.doc: .doc is not supported. Inputs end in .jsonl, .txt, .fasta or .fa (also with"),
 ])  # fmt: skip
 def test_no_input(value, wanted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("docs/a.pdf", "docs/b.html", "none/.hidden", "text.jsonl", "x.doc"):
+    for name in ("docs/a.pdf", "docs/b.html", "none/.hidden", "new-folder/text.jsonl", "x.doc"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).touch()
     with pytest.raises(UserError) as caught:

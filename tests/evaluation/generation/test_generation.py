@@ -15,7 +15,7 @@ from transformers import BertLMHeadModel
 
 from data_prep.common.errors import UserError
 from evaluation.generation import GenerationRequest, Writer
-from evaluation.generation.decoding import Draws, fill_masks
+from evaluation.generation.decoding import Draws, fill_masks, left_to_right
 from pretrain.export import load_language_model
 from tests.support.in_process import command, invoke, refused
 from tests.support.tiny_models import tiny_model
@@ -171,6 +171,14 @@ def test_draws_of_positions_samples_and_steps_differ():
     ends = torch.tensor([0, 1 - 2.0**-52], dtype=torch.float64)
     choice, _ = draws.choose(TABLE[0, :2], ends)
     assert ALLOWED[choice].all()
+
+
+def test_left_to_right_draws_each_token_until_all_texts_have_the_end():
+    """The logits are equal, so that the draws alone decide. The start has the end too, which does not count."""
+    start, predict = start_of([False] * 5, 3), lambda ids: torch.zeros(len(ids), 1, VOCABULARY)
+    whole, ended = ([*left_to_right(predict, start, 40, Draws(ALLOWED), end)][-1][:, 7:].tolist() for end in (None, 9))
+    assert all(len({*text}) > 4 for text in whole)
+    assert ended == [text[: max(other.index(9) for other in whole) + 1] for text in whole]
 
 
 @pytest.fixture(scope="module")

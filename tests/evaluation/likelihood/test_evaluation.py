@@ -284,7 +284,7 @@ def test_the_interval_of_a_share():
 def test_the_bootstrap_is_that_of_a_ratio(equal):
     n, chance = 1000, np.random.default_rng(0)
     weights = np.full(n, 2.0) if equal else chance.integers(1, 40, n).astype(np.float64)
-    values = 0.3 * weights + chance.normal(0.0, 1.0, n) * weights
+    values = 3 * weights + chance.normal(0.0, 1.0, n) * weights
     ratio = values.sum() / weights.sum()
     error = math.sqrt(((values - ratio * weights) ** 2).sum()) / weights.sum()  # of a ratio, by linearization
     wanted = (ratio - 1.96 * error, ratio + 1.96 * error)

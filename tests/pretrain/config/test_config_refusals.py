@@ -157,6 +157,9 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, wante
         (["objective=clm", "eval.masks=common"], "eval.masks common is for objective mlm, not clm; set it to own"),
         (["objective=clm", "masking.rate=0.3"], "masking.rate is not read by objective clm; remove it"),
         (["objective=repair", "masking.selection.unmarked=2"], "masking.selection is not read by objective repair"),
+        (["objective=repair", "masking.replacement.mask=0.5"], "masking.replacement is not read by objective repair"),
+        (["objective=diffusion", "masking.rate=0.3"], "masking.rate is not read by objective diffusion"),
+        (["objective=prefix", "masking.rate=0.3"], "masking.rate is not read by objective prefix"),
         (
             ["objective=[{kind: mlm, share: 0.5}, {kind: clm, share: 0.25}]"],
             "the shares of objective at the first step add up to 0.75; make them 1",

@@ -37,8 +37,9 @@ OF_OPENMPI = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "MASTER_PORT": 
         (of_openmpi(MASTER_ADDR="127.0.0.1", NCCL_SOCKET_IFNAME="ib0"), {"NCCL_SOCKET_IFNAME": "ib0"}),
         (of_one_host("LOCAL_SIZE"), {"NCCL_SOCKET_IFNAME": "lo"}),
         (of_one_host("LOCAL_WORLD_SIZE"), {"NCCL_SOCKET_IFNAME": "lo"}),
+        (of_one_host("OMPI_COMM_WORLD_LOCAL_SIZE"), {"NCCL_SOCKET_IFNAME": "lo"}),
     ],
-    ids=["openmpi", "one process in a pod", "a chosen interface", "one host", "one host of torchrun"],
+    ids=["openmpi", "a pod's process", "a chosen interface", "one host", "torchrun's one host", "openmpi's one host"],
 )
 def test_what_a_launcher_leaves_to_us_is_added(environment: dict[str, str], added: dict[str, str]) -> None:
     prepare_rendezvous(environment)

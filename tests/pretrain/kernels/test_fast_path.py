@@ -169,6 +169,7 @@ def test_the_encoder_computes_what_the_run_reports(precision, device, model):
 
 NO_KERNELS = {"train": {"precision": "bf16", "fused_kernels": False, "compile": False}}
 FP32 = {"train": NO_KERNELS["train"] | {"precision": "fp32"}}
+HEADS_OF_24 = {"model": {"size": {"layers": 1, "hidden": 72, "heads": 3}}}
 AUTO = {"model": {"arch": "auto", "config": {"model_type": "bert"}}}
 VARLEN = "attention varlen"
 ON_CPU = "attention sdpa (the device is cpu, not cuda), kernels"
@@ -178,7 +179,7 @@ AGREES = KernelChoice(FastPath(True, True, 3), "agrees on 4 rows")
 @pytest.mark.parametrize(
     ("sections", "device", "choice", "line"),
     [
-        (NO_KERNELS, "cuda", None, f"{VARLEN} (flash attention), kernels plain"),
+        (NO_KERNELS | HEADS_OF_24, "cuda", None, f"{VARLEN} (flash attention), kernels plain"),
         (NO_KERNELS, "cuda", KernelChoice(FastPath(False, False)), f"{VARLEN} (FlashAttention 2), kernels plain"),
         ({}, "cuda", None, f"{VARLEN} (flash attention), kernels auto (the trial step compares Triton with plain)"),
         ({}, "cuda", AGREES, f"{VARLEN} (FlashAttention 3), kernels Triton and compiled (agrees on 4 rows)"),

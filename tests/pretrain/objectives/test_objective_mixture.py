@@ -17,13 +17,7 @@ from pretrain.data import Batch, BatchRows, BatchStage, MixturePosition
 from pretrain.data.stream import Position
 from pretrain.masking import IGNORED, RowGroup, Rows, TokenFlag
 from pretrain.model import Encoder
-from pretrain.objectives import (
-    Objective,
-    loss_weights,
-    objective_of,
-    predicted_share,
-    shares_at,
-)
+from pretrain.objectives import Objective, loss_weights, objective_of, predicted_share, shares_at
 from pretrain.objectives.objective_mixture import row_objectives, row_quotas
 from tests.support.batches import BLOCKS, SEQ_LEN, VOCABULARY
 from tests.support.configs import least_config
