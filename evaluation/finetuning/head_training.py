@@ -212,7 +212,7 @@ def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: 
                 rates = {name: value for name, value in config.to_dict().items() if not isinstance(value, bool)}
                 names = [name for name in rates if "dropout" in name or name.endswith("_pdrop")]
                 if not names:
-                    raise UserError(f"a {config.model_type} model has no dropout that could be set; do not set one")
+                    raise UserError(f"dropout is set, but a {config.model_type} model has none; leave it out")
                 options |= dict.fromkeys(names, settings.dropout)
             if settings.init == "pretrained":
                 return load_model(folder, head.auto_class, new_head=True, **options)

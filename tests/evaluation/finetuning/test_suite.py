@@ -226,7 +226,7 @@ def test_a_mistake_in_a_suite_is_one_message_before_any_training(folder, monkeyp
 
 @pytest.mark.parametrize("change, said", [
     (lambda model: set_in(model / "tokenizer_config.json", pad_token=None), "the tokenizer has no pad token"),
-    (lambda model: MambaConfig(**MAMBA).save_pretrained(model), "a mamba model has no dropout that could be set"),
+    (lambda model: MambaConfig(**MAMBA).save_pretrained(model), "dropout is set, but a mamba model has none"),
     (lambda model: ViTConfig().save_pretrained(model), "no model for AutoModelForSequenceClassification"),
     (lambda model: set_in(model / "config.json", vocab_size=9), "lacks weights that BertForSequence.* needs"),
 ])  # fmt: skip
